@@ -1,0 +1,3 @@
+//! The program `shapewise`.
+
+fn main() {}

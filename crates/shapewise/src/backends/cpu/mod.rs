@@ -1,0 +1,4 @@
+//! The CPU: instruction sets, threads, memory.
+#![allow(unsafe_code)]
+
+pub mod simd;

@@ -1,0 +1,3 @@
+//! One folder per family of devices.
+
+pub mod cpu;

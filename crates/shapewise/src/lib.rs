@@ -1,0 +1,4 @@
+//! One call, many kernels, and a choice you can ask about.
+#![deny(unsafe_code)]
+
+pub mod backends;
