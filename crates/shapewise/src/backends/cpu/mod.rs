@@ -2,3 +2,4 @@
 #![allow(unsafe_code)]
 
 pub mod simd;
+pub mod threads;
