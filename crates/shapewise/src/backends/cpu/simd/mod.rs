@@ -2,55 +2,67 @@
 //!
 //! A token such as [`Avx2`] exists only where its instructions do, so the operations on it are safe to
 //! call; only those that touch memory through a pointer are `unsafe`. [`Isa::run`] picks the token and
-//! compiles the algorithm inside a function that may use its instructions.
+//! compiles the algorithm inside a function that may use its instructions:
+//!
+//! ```
+//! use shapewise::backends::cpu::simd::{Isa, Lanes, Simd, SimdTask};
+//!
+//! struct Sum<'a>(&'a [f32]);
+//!
+//! impl SimdTask for Sum<'_> {
+//!     type Output = f32;
+//!     #[inline(always)]
+//!     fn run<S: Simd>(self, s: S) -> f32 {
+//!         sum(s, self.0)
+//!     }
+//! }
+//!
+//! // Named with its one `Lanes<T>`, so that the compiler knows which lanes `add` means.
+//! #[inline(always)]
+//! fn sum<S: Lanes<f32>>(s: S, x: &[f32]) -> f32 {
+//!     let mut sum = s.splat(0.0);
+//!     let mut chunks = x.chunks_exact(S::LANES);
+//!     for chunk in &mut chunks {
+//!         // SAFETY: the chunk has exactly `LANES` elements.
+//!         sum = s.add(sum, unsafe { s.load(chunk.as_ptr()) });
+//!     }
+//!     s.reduce_add(sum) + chunks.remainder().iter().sum::<f32>()
+//! }
+//!
+//! assert_eq!(Isa::best().run(Sum(&[1.0; 21])), 21.0);
+//! ```
+//!
+//! Everything between `Isa::run` and the operations must be `#[inline(always)]`: a function that is not
+//! inlined is compiled without the instructions, which is right but slow.
 
+mod float;
+mod isa;
+mod lanes;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+pub use float::Float;
+pub use isa::{Isa, ParseIsaError};
+pub use lanes::{HalfLanes, Lanes, Simd, SimdTask};
+pub use portable::Portable;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
 
-/// An element that fits vector lanes and is computed with.
-pub trait Float: Copy + Send + Sync + PartialOrd + 'static {}
-
-impl Float for f32 {}
-impl Float for f64 {}
-
-/// Vectors of `T` on one instruction set. The token `self` proves that the instructions exist.
-pub trait Lanes<T: Float>: Copy {
-    /// One register of lanes.
-    type V: Copy;
-    /// One truth value per lane.
-    type M: Copy;
-    /// Lanes in a register.
-    const LANES: usize;
-
-    /// Every lane `x`.
-    fn splat(self, x: T) -> Self::V;
-    /// Reads `LANES` elements, any alignment.
-    ///
-    /// # Safety
-    /// `at` is valid for reading `LANES` elements.
-    unsafe fn load(self, at: *const T) -> Self::V;
-    /// Reads the first `n < LANES` elements; the other lanes are zero.
-    ///
-    /// # Safety
-    /// `at` is valid for reading `n` elements.
-    unsafe fn load_first(self, at: *const T, n: usize) -> Self::V;
-    /// Writes `LANES` elements, any alignment.
-    ///
-    /// # Safety
-    /// `at` is valid for writing `LANES` elements.
-    unsafe fn store(self, at: *mut T, v: Self::V);
-    /// Writes the first `n < LANES` elements.
-    ///
-    /// # Safety
-    /// `at` is valid for writing `n` elements.
-    unsafe fn store_first(self, at: *mut T, v: Self::V, n: usize);
-
-    /// `a + b`
-    fn add(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b`
-    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b + c`, rounded once where the hardware can.
-    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+/// Writes lane-wise methods that are one instruction each.
+macro_rules! forward {
+    ($($name:ident($($arg:ident),*) = $instruction:ident;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: Self::V),*) -> Self::V {
+            // SAFETY: the token proves that the CPU has the instruction.
+            unsafe { $instruction($($arg),*) }
+        }
+    )*};
 }
+use forward;

@@ -1,0 +1,282 @@
+//! AVX-512 (F, BW, DQ, VL): sixteen lanes of `f32`, eight of `f64`, masks in registers of their own.
+use super::{HalfLanes, Lanes, Simd, SimdTask, forward};
+use half::{bf16, f16};
+#[allow(clippy::wildcard_imports)] // the intrinsics are named after their instructions
+use std::arch::x86_64::*;
+
+/// Proof that this CPU has AVX-512 F, BW, DQ and VL.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512(());
+
+impl Avx512 {
+    /// The token, if the CPU has the instructions.
+    pub fn new() -> Option<Self> {
+        let found = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        found.then_some(Self(()))
+    }
+
+    /// The token without asking the CPU.
+    ///
+    /// # Safety
+    /// The CPU has AVX-512 F, BW, DQ and VL.
+    #[inline(always)]
+    pub const unsafe fn new_unchecked() -> Self {
+        Self(())
+    }
+
+    /// Compiles and runs the algorithm with these instructions.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    pub(super) fn enter<K: SimdTask>(self, task: K) -> K::Output {
+        task.run(self)
+    }
+}
+
+/// A mask of the first n lanes.
+#[inline(always)]
+const fn first_lanes(n: usize) -> u16 {
+    if n >= 16 { u16::MAX } else { (1 << n) - 1 }
+}
+
+macro_rules! lanes {
+    ($t:ident, $v:ident, $m:ident, $n:literal,
+     splat $set1:ident, load $loadu:ident, load_first $maskz_loadu:ident, store $storeu:ident,
+     store_first $mask_storeu:ident, stream $stream:ident, select $blend:ident, cmp $cmp:ident, first $cvt:ident,
+     butterfly $butterfly:ident; $($forward:tt)*) => {
+        #[allow(clippy::inline_always)] // the operations must melt into the algorithm
+        impl Lanes<$t> for Avx512 {
+            type V = $v;
+            type M = $m;
+            const LANES: usize = $n;
+
+            #[inline(always)]
+            fn splat(self, x: $t) -> $v {
+                // SAFETY: the token proves that the CPU has the instruction.
+                unsafe { $set1(x) }
+            }
+            #[inline(always)]
+            unsafe fn load(self, at: *const $t) -> $v {
+                // SAFETY: the caller lets us read LANES elements.
+                unsafe { $loadu(at) }
+            }
+            #[inline(always)]
+            unsafe fn load_first(self, at: *const $t, n: usize) -> $v {
+                // SAFETY: the mask keeps the load to n elements.
+                unsafe { $maskz_loadu(first_lanes(n) as $m, at) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, at: *mut $t, v: $v) {
+                // SAFETY: the caller lets us write LANES elements.
+                unsafe { $storeu(at, v) }
+            }
+            #[inline(always)]
+            unsafe fn store_first(self, at: *mut $t, v: $v, n: usize) {
+                // SAFETY: the mask keeps the store to n elements.
+                unsafe { $mask_storeu(at, first_lanes(n) as $m, v) }
+            }
+            #[inline(always)]
+            unsafe fn stream(self, at: *mut $t, v: $v) {
+                // SAFETY: the caller lets us write LANES elements at this aligned address.
+                unsafe { $stream(at, v) }
+            }
+            #[inline(always)]
+            fn fence(self) {
+                // SAFETY: the token proves that the CPU has the instruction.
+                unsafe { _mm_sfence() }
+            }
+
+            forward! { $($forward)* }
+
+            #[inline(always)]
+            fn lt(self, a: $v, b: $v) -> $m {
+                // SAFETY: the token proves that the CPU has the instruction.
+                unsafe { $cmp::<_CMP_LT_OQ>(a, b) }
+            }
+            #[inline(always)]
+            fn le(self, a: $v, b: $v) -> $m {
+                // SAFETY: the token proves that the CPU has the instruction.
+                unsafe { $cmp::<_CMP_LE_OQ>(a, b) }
+            }
+            #[inline(always)]
+            fn eq(self, a: $v, b: $v) -> $m {
+                // SAFETY: the token proves that the CPU has the instruction.
+                unsafe { $cmp::<_CMP_EQ_OQ>(a, b) }
+            }
+            #[inline(always)]
+            fn ne(self, a: $v, b: $v) -> $m {
+                // SAFETY: the token proves that the CPU has the instruction.
+                unsafe { $cmp::<_CMP_NEQ_UQ>(a, b) }
+            }
+            #[inline(always)]
+            fn select(self, m: $m, a: $v, b: $v) -> $v {
+                // SAFETY: the token proves that the CPU has the instruction.
+                unsafe { $blend(m, b, a) }
+            }
+            #[inline(always)]
+            fn mask_and(self, a: $m, b: $m) -> $m {
+                a & b
+            }
+            #[inline(always)]
+            fn mask_or(self, a: $m, b: $m) -> $m {
+                a | b
+            }
+            #[inline(always)]
+            fn mask_not(self, a: $m) -> $m {
+                !a
+            }
+            #[inline(always)]
+            fn mask_bits(self, m: $m) -> u32 {
+                u32::from(m)
+            }
+            #[inline(always)]
+            fn butterfly(self, a: $v, distance: usize) -> $v {
+                // SAFETY: the token proves that the CPU has the instructions.
+                unsafe { $butterfly(a, distance) }
+            }
+            #[inline(always)]
+            fn first(self, a: $v) -> $t {
+                // SAFETY: the token proves that the CPU has the instruction.
+                unsafe { $cvt(a) }
+            }
+        }
+    };
+}
+lanes! {
+    f32, __m512, __mmask16, 16,
+    splat _mm512_set1_ps, load _mm512_loadu_ps, load_first _mm512_maskz_loadu_ps, store _mm512_storeu_ps,
+    store_first _mm512_mask_storeu_ps, stream _mm512_stream_ps, select _mm512_mask_blend_ps,
+    cmp _mm512_cmp_ps_mask, first _mm512_cvtss_f32, butterfly butterfly_ps;
+    add(a, b) = _mm512_add_ps;
+    sub(a, b) = _mm512_sub_ps;
+    mul(a, b) = _mm512_mul_ps;
+    div(a, b) = _mm512_div_ps;
+    mul_add(a, b, c) = _mm512_fmadd_ps;
+    neg_mul_add(a, b, c) = _mm512_fnmadd_ps;
+    sqrt(a) = _mm512_sqrt_ps;
+    min(a, b) = _mm512_min_ps;
+    max(a, b) = _mm512_max_ps;
+    round(a) = round_ps;
+    floor(a) = floor_ps;
+    and(a, b) = _mm512_and_ps;
+    or(a, b) = _mm512_or_ps;
+    xor(a, b) = _mm512_xor_ps;
+    add_bits(a, b) = add_bits_ps;
+    shl_mantissa(a) = shl_mantissa_ps;
+    shr_mantissa(a) = shr_mantissa_ps;
+    scale(a, n) = _mm512_scalef_ps;
+}
+lanes! {
+    f64, __m512d, __mmask8, 8,
+    splat _mm512_set1_pd, load _mm512_loadu_pd, load_first _mm512_maskz_loadu_pd, store _mm512_storeu_pd,
+    store_first _mm512_mask_storeu_pd, stream _mm512_stream_pd, select _mm512_mask_blend_pd,
+    cmp _mm512_cmp_pd_mask, first _mm512_cvtsd_f64, butterfly butterfly_pd;
+    add(a, b) = _mm512_add_pd;
+    sub(a, b) = _mm512_sub_pd;
+    mul(a, b) = _mm512_mul_pd;
+    div(a, b) = _mm512_div_pd;
+    mul_add(a, b, c) = _mm512_fmadd_pd;
+    neg_mul_add(a, b, c) = _mm512_fnmadd_pd;
+    sqrt(a) = _mm512_sqrt_pd;
+    min(a, b) = _mm512_min_pd;
+    max(a, b) = _mm512_max_pd;
+    round(a) = round_pd;
+    floor(a) = floor_pd;
+    and(a, b) = _mm512_and_pd;
+    or(a, b) = _mm512_or_pd;
+    xor(a, b) = _mm512_xor_pd;
+    add_bits(a, b) = add_bits_pd;
+    shl_mantissa(a) = shl_mantissa_pd;
+    shr_mantissa(a) = shr_mantissa_pd;
+    scale(a, n) = _mm512_scalef_pd;
+}
+
+/// Instructions with a fixed immediate, or integer ones on the bits of floats.
+macro_rules! with_immediate {
+    ($($name:ident($($arg:ident),*: $v:ident) = $body:expr;)*) => {$(
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        fn $name($($arg: $v),*) -> $v {
+            $body
+        }
+    )*};
+}
+with_immediate! {
+    round_ps(a: __m512) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+    round_pd(a: __m512d) = _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+    floor_ps(a: __m512) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
+    floor_pd(a: __m512d) = _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
+    add_bits_ps(a, b: __m512) =
+        _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+    add_bits_pd(a, b: __m512d) =
+        _mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(a), _mm512_castpd_si512(b)));
+    shl_mantissa_ps(a: __m512) = _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(a)));
+    shl_mantissa_pd(a: __m512d) = _mm512_castsi512_pd(_mm512_slli_epi64::<52>(_mm512_castpd_si512(a)));
+    shr_mantissa_ps(a: __m512) = _mm512_castsi512_ps(_mm512_srli_epi32::<23>(_mm512_castps_si512(a)));
+    shr_mantissa_pd(a: __m512d) = _mm512_castsi512_pd(_mm512_srli_epi64::<52>(_mm512_castpd_si512(a)));
+}
+
+/// Lane i of the result is lane i ^ distance.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn butterfly_ps(a: __m512, distance: usize) -> __m512 {
+    match distance {
+        1 => _mm512_permute_ps::<0b10_11_00_01>(a),
+        2 => _mm512_permute_ps::<0b01_00_11_10>(a),
+        4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(a, a),
+        _ => _mm512_shuffle_f32x4::<0b01_00_11_10>(a, a),
+    }
+}
+
+/// Lane i of the result is lane i ^ distance.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn butterfly_pd(a: __m512d, distance: usize) -> __m512d {
+    match distance {
+        1 => _mm512_permute_pd::<0b0101_0101>(a),
+        2 => _mm512_shuffle_f64x2::<0b10_11_00_01>(a, a),
+        _ => _mm512_shuffle_f64x2::<0b01_00_11_10>(a, a),
+    }
+}
+
+#[allow(clippy::inline_always)] // the operations must melt into the algorithm
+impl HalfLanes for Avx512 {
+    #[inline(always)]
+    unsafe fn load_f16(self, at: *const f16) -> __m512 {
+        // SAFETY: the caller lets us read 16 elements of 2 bytes.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, at: *mut f16, v: __m512) {
+        // SAFETY: the caller lets us write 16 elements of 2 bytes.
+        unsafe { _mm256_storeu_si256(at.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, at: *const bf16) -> __m512 {
+        // SAFETY: the caller lets us read 16 elements of 2 bytes.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, at: *mut bf16, v: __m512) {
+        // SAFETY: the caller lets us write 16 elements of 2 bytes.
+        unsafe { _mm256_storeu_si256(at.cast(), round_to_bf16(v)) }
+    }
+}
+
+/// Rounds to the nearest bfloat, ties to even; a NaN stays one.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn round_to_bf16(v: __m512) -> __m256i {
+    let bits = _mm512_castps_si512(v);
+    let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+    let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x40_0000));
+    let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+    _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(_mm512_mask_blend_epi32(is_nan, rounded, quiet)))
+}
+
+impl Simd for Avx512 {}

@@ -1,0 +1,325 @@
+//! What an instruction set offers to algorithms.
+use super::Float;
+use half::{bf16, f16};
+
+/// The most lanes any instruction set has (`f32` on AVX-512).
+pub const MAX_LANES: usize = 16;
+
+/// Vectors of `T` on one instruction set. The token `self` proves that the instructions exist.
+///
+/// Comparisons with NaN are false (except [`ne`](Lanes::ne)), as for scalars.
+pub trait Lanes<T: Float>: Copy {
+    /// One register of lanes.
+    type V: Copy;
+    /// One truth value per lane.
+    type M: Copy;
+    /// Lanes in a register.
+    const LANES: usize;
+
+    /// Every lane `x`.
+    fn splat(self, x: T) -> Self::V;
+    /// Reads `LANES` elements, any alignment.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `LANES` elements.
+    unsafe fn load(self, at: *const T) -> Self::V;
+    /// Reads the first `n <= LANES` elements; the other lanes are zero.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `n` elements.
+    unsafe fn load_first(self, at: *const T, n: usize) -> Self::V;
+    /// Writes `LANES` elements, any alignment.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `LANES` elements.
+    unsafe fn store(self, at: *mut T, v: Self::V);
+    /// Writes the first `n <= LANES` elements.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `n` elements.
+    unsafe fn store_first(self, at: *mut T, v: Self::V, n: usize);
+    /// Writes `LANES` elements past the caches where the CPU can; call [`fence`](Lanes::fence) after the last.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `LANES` elements and aligned to the size of a register.
+    unsafe fn stream(self, at: *mut T, v: Self::V);
+    /// Makes streamed elements visible to other threads before anything written later.
+    fn fence(self);
+
+    /// `a + b`
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b`
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b`
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once except on [`Portable`](super::Portable).
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `c - a * b`, rounded once except on [`Portable`](super::Portable).
+    fn neg_mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Square root.
+    fn sqrt(self, a: Self::V) -> Self::V;
+    /// `if a < b { a } else { b }`: the cheapest minimum; with a NaN in either it is `b`.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `if a > b { a } else { b }`: the cheapest maximum; with a NaN in either it is `b`.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The nearest integer, ties to even.
+    fn round(self, a: Self::V) -> Self::V;
+    /// The next integer towards minus infinity.
+    fn floor(self, a: Self::V) -> Self::V;
+
+    /// Bitwise `a & b`.
+    fn and(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Bitwise `a | b`.
+    fn or(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Bitwise `a ^ b`.
+    fn xor(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The bits of `a` and `b` added as integers, wrapping.
+    fn add_bits(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The bits shifted left by the length of the mantissa: the lowest bits become the exponent.
+    fn shl_mantissa(self, a: Self::V) -> Self::V;
+    /// The bits shifted right by the length of the mantissa, zeros from the left.
+    fn shr_mantissa(self, a: Self::V) -> Self::V;
+
+    /// `a < b`
+    fn lt(self, a: Self::V, b: Self::V) -> Self::M;
+    /// `a <= b`
+    fn le(self, a: Self::V, b: Self::V) -> Self::M;
+    /// `a == b`
+    fn eq(self, a: Self::V, b: Self::V) -> Self::M;
+    /// `a != b`, true when either is NaN.
+    fn ne(self, a: Self::V, b: Self::V) -> Self::M;
+    /// `m ? a : b` in each lane.
+    fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V;
+    /// Both.
+    fn mask_and(self, a: Self::M, b: Self::M) -> Self::M;
+    /// Either.
+    fn mask_or(self, a: Self::M, b: Self::M) -> Self::M;
+    /// The opposite.
+    fn mask_not(self, a: Self::M) -> Self::M;
+    /// One bit per lane, the first lane lowest.
+    fn mask_bits(self, m: Self::M) -> u32;
+    /// Whether any lane is true.
+    #[inline(always)]
+    fn any(self, m: Self::M) -> bool {
+        self.mask_bits(m) != 0
+    }
+    /// Whether all lanes are true.
+    #[inline(always)]
+    fn all(self, m: Self::M) -> bool {
+        self.mask_bits(m) == (1 << Self::LANES) - 1
+    }
+
+    /// Lane `i` of the result is lane `i ^ distance` of `a`; `distance` is a power of two below `LANES`.
+    fn butterfly(self, a: Self::V, distance: usize) -> Self::V;
+    /// The first lane.
+    fn first(self, a: Self::V) -> T;
+
+    /// `-a`
+    #[inline(always)]
+    fn neg(self, a: Self::V) -> Self::V {
+        self.xor(a, self.splat(-T::ZERO))
+    }
+    /// `a` without its sign.
+    #[inline(always)]
+    fn abs(self, a: Self::V) -> Self::V {
+        let magnitude = T::from_bits64(!(-T::ZERO).to_bits64());
+        self.and(a, self.splat(magnitude))
+    }
+    /// The size of `a` with the sign of `sign`.
+    #[inline(always)]
+    fn copysign(self, a: Self::V, sign: Self::V) -> Self::V {
+        self.or(self.abs(a), self.and(sign, self.splat(-T::ZERO)))
+    }
+    /// The smaller one; NaN if either is.
+    #[inline(always)]
+    fn min_nan(self, a: Self::V, b: Self::V) -> Self::V {
+        self.select(self.eq(a, a), self.min(a, b), a)
+    }
+    /// The larger one; NaN if either is.
+    #[inline(always)]
+    fn max_nan(self, a: Self::V, b: Self::V) -> Self::V {
+        self.select(self.eq(a, a), self.max(a, b), a)
+    }
+    /// The sum of all lanes, added pairwise.
+    #[inline(always)]
+    fn reduce_add(self, a: Self::V) -> T {
+        fold(self, a, |s, x, y| s.add(x, y))
+    }
+    /// The product of all lanes, multiplied pairwise.
+    #[inline(always)]
+    fn reduce_mul(self, a: Self::V) -> T {
+        fold(self, a, |s, x, y| s.mul(x, y))
+    }
+    /// The smallest lane; NaN if any is.
+    #[inline(always)]
+    fn reduce_min(self, a: Self::V) -> T {
+        fold(self, a, |s, x, y| s.min_nan(x, y))
+    }
+    /// The largest lane; NaN if any is.
+    #[inline(always)]
+    fn reduce_max(self, a: Self::V) -> T {
+        fold(self, a, |s, x, y| s.max_nan(x, y))
+    }
+
+    /// 2ⁿ for integral `n` whose power is a normal number (−126 to 127, −1022 to 1023).
+    #[inline(always)]
+    fn pow2i(self, n: Self::V) -> Self::V {
+        // Adding 2^mantissa puts the integer n + bias into the lowest bits.
+        let magic = pow2::<T>(T::MANTISSA_BITS) + T::from_f64(f64::from(T::BIAS));
+        self.shl_mantissa(self.add(n, self.splat(magic)))
+    }
+    /// `a · 2ⁿ` for integral `n` up to twice the exponent's range, rounded once: overflow gives infinity, underflow
+    /// a denormal or zero.
+    #[inline(always)]
+    fn scale(self, a: Self::V, n: Self::V) -> Self::V {
+        let half = self.floor(self.mul(n, self.splat(T::from_f64(0.5))));
+        self.mul(self.mul(a, self.pow2i(half)), self.pow2i(self.sub(n, half)))
+    }
+    /// Splits positive normal numbers into (m, e): `a = m · 2ᵉ` with 1 ≤ m < 2.
+    #[inline(always)]
+    fn split(self, a: Self::V) -> (Self::V, Self::V) {
+        let magic = pow2::<T>(T::MANTISSA_BITS);
+        let exponent = self.or(self.shr_mantissa(a), self.splat(magic));
+        let exponent = self.sub(exponent, self.splat(magic + T::from_f64(f64::from(T::BIAS))));
+        let mantissa = T::from_bits64((1 << T::MANTISSA_BITS) - 1);
+        (self.or(self.and(a, self.splat(mantissa)), self.splat(T::ONE)), exponent)
+    }
+}
+
+/// 2ⁿ for small n.
+#[inline(always)]
+fn pow2<T: Float>(n: u32) -> T {
+    T::from_f64((1_u64 << n) as f64)
+}
+
+/// Combines all lanes by `f`, in a tree.
+#[inline(always)]
+fn fold<T: Float, S: Lanes<T>>(s: S, mut a: S::V, f: impl Fn(S, S::V, S::V) -> S::V) -> T {
+    let mut distance = S::LANES / 2;
+    while distance > 0 {
+        a = f(s, a, s.butterfly(a, distance));
+        distance /= 2;
+    }
+    s.first(a)
+}
+
+/// Reading and writing 16-bit floats as `f32` lanes. Writing rounds to the nearest, ties to even, and keeps NaN.
+pub trait HalfLanes: Lanes<f32> {
+    /// Reads `LANES` halves.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `LANES` elements.
+    #[inline(always)]
+    unsafe fn load_f16(self, at: *const f16) -> Self::V {
+        let mut wide = [0.0_f32; MAX_LANES];
+        for (i, x) in wide.iter_mut().take(Self::LANES).enumerate() {
+            // SAFETY: i < LANES elements may be read.
+            *x = unsafe { at.add(i).read() }.to_f32();
+        }
+        // SAFETY: `wide` has at least LANES elements.
+        unsafe { self.load(wide.as_ptr()) }
+    }
+    /// Writes `LANES` halves.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `LANES` elements.
+    #[inline(always)]
+    unsafe fn store_f16(self, at: *mut f16, v: Self::V) {
+        let mut wide = [0.0_f32; MAX_LANES];
+        // SAFETY: `wide` has at least LANES elements.
+        unsafe { self.store(wide.as_mut_ptr(), v) };
+        for (i, x) in wide.iter().take(Self::LANES).enumerate() {
+            // SAFETY: i < LANES elements may be written.
+            unsafe { at.add(i).write(f16::from_f32(*x)) };
+        }
+    }
+    /// Reads `LANES` bfloats.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `LANES` elements.
+    #[inline(always)]
+    unsafe fn load_bf16(self, at: *const bf16) -> Self::V {
+        let mut wide = [0.0_f32; MAX_LANES];
+        for (i, x) in wide.iter_mut().take(Self::LANES).enumerate() {
+            // SAFETY: i < LANES elements may be read.
+            *x = unsafe { at.add(i).read() }.to_f32();
+        }
+        // SAFETY: `wide` has at least LANES elements.
+        unsafe { self.load(wide.as_ptr()) }
+    }
+    /// Writes `LANES` bfloats.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `LANES` elements.
+    #[inline(always)]
+    unsafe fn store_bf16(self, at: *mut bf16, v: Self::V) {
+        let mut wide = [0.0_f32; MAX_LANES];
+        // SAFETY: `wide` has at least LANES elements.
+        unsafe { self.store(wide.as_mut_ptr(), v) };
+        for (i, x) in wide.iter().take(Self::LANES).enumerate() {
+            // SAFETY: i < LANES elements may be written.
+            unsafe { at.add(i).write(bf16::from_f32(*x)) };
+        }
+    }
+    /// Reads the first `n <= LANES` halves; the other lanes are zero.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `n` elements.
+    #[inline(always)]
+    unsafe fn load_f16_first(self, at: *const f16, n: usize) -> Self::V {
+        let mut some = [f16::ZERO; MAX_LANES];
+        // SAFETY: n <= LANES elements may be read, and `some` has room for them.
+        unsafe { std::ptr::copy_nonoverlapping(at, some.as_mut_ptr(), n.min(Self::LANES)) };
+        // SAFETY: `some` has at least LANES elements.
+        unsafe { self.load_f16(some.as_ptr()) }
+    }
+    /// Writes the first `n <= LANES` halves.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `n` elements.
+    #[inline(always)]
+    unsafe fn store_f16_first(self, at: *mut f16, v: Self::V, n: usize) {
+        let mut all = [f16::ZERO; MAX_LANES];
+        // SAFETY: `all` has at least LANES elements.
+        unsafe { self.store_f16(all.as_mut_ptr(), v) };
+        // SAFETY: n <= LANES elements may be written, and `all` has them.
+        unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), at, n.min(Self::LANES)) };
+    }
+    /// Reads the first `n <= LANES` bfloats; the other lanes are zero.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `n` elements.
+    #[inline(always)]
+    unsafe fn load_bf16_first(self, at: *const bf16, n: usize) -> Self::V {
+        let mut some = [bf16::ZERO; MAX_LANES];
+        // SAFETY: n <= LANES elements may be read, and `some` has room for them.
+        unsafe { std::ptr::copy_nonoverlapping(at, some.as_mut_ptr(), n.min(Self::LANES)) };
+        // SAFETY: `some` has at least LANES elements.
+        unsafe { self.load_bf16(some.as_ptr()) }
+    }
+    /// Writes the first `n <= LANES` bfloats.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `n` elements.
+    #[inline(always)]
+    unsafe fn store_bf16_first(self, at: *mut bf16, v: Self::V, n: usize) {
+        let mut all = [bf16::ZERO; MAX_LANES];
+        // SAFETY: `all` has at least LANES elements.
+        unsafe { self.store_bf16(all.as_mut_ptr(), v) };
+        // SAFETY: n <= LANES elements may be written, and `all` has them.
+        unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), at, n.min(Self::LANES)) };
+    }
+}
+
+/// An instruction set: a token whose existence proves that the CPU has it.
+pub trait Simd: Lanes<f32> + Lanes<f64> + HalfLanes + Copy + Send + Sync + 'static {}
+
+/// An algorithm over any instruction set, started by [`Isa::run`](super::Isa::run).
+pub trait SimdTask {
+    /// What it computes.
+    type Output;
+    /// The algorithm; mark it `#[inline(always)]`, and all it calls.
+    fn run<S: Simd>(self, s: S) -> Self::Output;
+}
