@@ -1,5 +1,6 @@
 //! The CPU: instruction sets, threads, memory.
 #![allow(unsafe_code)]
 
+pub mod pool;
 pub mod simd;
 pub mod threads;

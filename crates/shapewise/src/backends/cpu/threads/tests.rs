@@ -201,6 +201,6 @@ fn a_caller_sleeps_through_a_long_task() {
 #[test]
 fn generations_never_reach_the_shutdown_state() {
     assert_eq!(next_generation(0), 1 << OPEN_BITS);
-    assert_eq!(next_generation((5 << OPEN_BITS) | 17), 6 << OPEN_BITS);
+    assert_eq!(next_generation((5 << OPEN_BITS) | 0x11), 6 << OPEN_BITS);
     assert_eq!(next_generation(SHUTDOWN - 1), 0);
 }
