@@ -2,3 +2,14 @@
 #![deny(unsafe_code)]
 
 pub mod backends;
+pub mod device;
+mod error;
+pub mod modelling;
+pub mod ops;
+mod runtime;
+pub mod selection;
+pub mod tensor;
+
+pub use error::{Error, Result};
+pub use runtime::{Placement, Runtime, RuntimeBuilder, StoreLocation};
+pub use tensor::{DType, Element, Tensor, TensorView, TensorViewMut};

@@ -1,6 +1,17 @@
 //! The CPU: instruction sets, threads, memory.
 #![allow(unsafe_code)]
 
-pub mod pool;
+mod buffer;
+mod device;
+mod operand;
+mod pool;
+mod probe;
 pub mod simd;
 pub mod threads;
+
+pub use buffer::HostBuffer;
+pub use device::{CpuBackend, CpuDevice};
+pub use operand::Operand;
+pub use pool::{MemoryError, MemoryPool, MemoryStats, PooledBytes};
+pub use probe::Probe;
+pub use threads::ThreadPool;

@@ -7,7 +7,7 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 mod system;
 
@@ -89,6 +89,12 @@ impl MemoryPool {
     pub fn new(limit: Option<usize>) -> Self {
         let classes = (0..CLASSES).map(|_| Mutex::default()).collect();
         Self { inner: Arc::new(Inner { classes, limit, held: AtomicUsize::new(0) }) }
+    }
+
+    /// The pool that tensors made without a runtime come from.
+    pub fn global() -> &'static Self {
+        static GLOBAL: LazyLock<MemoryPool> = LazyLock::new(MemoryPool::default);
+        &GLOBAL
     }
 
     /// A buffer of this many bytes, starting at a multiple of [`ALIGNMENT`]. New ones are zero, reused ones hold old data.

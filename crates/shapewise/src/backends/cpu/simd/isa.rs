@@ -3,7 +3,8 @@ use super::{Portable, SimdTask};
 use std::sync::OnceLock;
 
 /// A family of vector instructions that kernels are compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Isa {
     /// What the compiler makes of plain arrays on the baseline CPU.
     Portable,

@@ -1,0 +1,72 @@
+//! The CPU as a device: threads, memory, and what is known about it.
+
+use super::simd::Isa;
+use super::{MemoryPool, PooledBytes, ThreadPool};
+use crate::device::{Backend, BackendKind, Caches, Device, DeviceInfo};
+use crate::error::Result;
+
+/// The processor this program runs on.
+pub struct CpuDevice {
+    info: DeviceInfo,
+    threads: ThreadPool,
+    memory: MemoryPool,
+}
+
+impl CpuDevice {
+    /// Opens the CPU with a pool of `threads` threads (the caller included) and memory from `memory`.
+    pub fn new(info: DeviceInfo, memory: MemoryPool) -> Self {
+        let threads = ThreadPool::new(info.threads);
+        Self { info, threads, memory }
+    }
+
+    /// The pool of threads.
+    #[inline]
+    pub fn threads(&self) -> &ThreadPool {
+        &self.threads
+    }
+
+    /// Where tensors and scratch come from.
+    #[inline]
+    pub fn memory(&self) -> &MemoryPool {
+        &self.memory
+    }
+
+    /// Aligned memory for the time of a call; it holds whatever was there last.
+    #[inline]
+    pub fn scratch(&self, bytes: usize) -> Result<PooledBytes> {
+        Ok(self.memory.take(bytes)?)
+    }
+}
+
+impl Device for CpuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// CPU kernels are done when their launch returns.
+    fn synchronise(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Finds the CPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuBackend;
+
+impl Backend for CpuBackend {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Cpu
+    }
+
+    fn find(&self) -> Vec<DeviceInfo> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        vec![DeviceInfo {
+            backend: BackendKind::Cpu,
+            name: "CPU".into(),
+            threads,
+            isas: Isa::available().to_vec(),
+            caches: Caches::default(),
+            peaks: None,
+        }]
+    }
+}

@@ -1,0 +1,53 @@
+//! What is known about a device.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Peaks;
+use crate::backends::cpu::simd::Isa;
+
+/// A family of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum BackendKind {
+    /// The processor this program runs on.
+    Cpu,
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.pad("cpu"),
+        }
+    }
+}
+
+/// Data caches in bytes, as one core sees them; `None` where the machine does not tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caches {
+    /// First level, data.
+    pub l1d: Option<usize>,
+    /// Second level.
+    pub l2: Option<usize>,
+    /// Third level, shared.
+    pub l3: Option<usize>,
+}
+
+/// What was found about a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// Its family.
+    pub backend: BackendKind,
+    /// The name its maker gave it.
+    pub name: String,
+    /// Threads the runtime uses on it.
+    pub threads: usize,
+    /// Instruction sets that kernels may use, worst first.
+    pub isas: Vec<Isa>,
+    /// Data caches.
+    pub caches: Caches,
+    /// Measured peaks; `None` before calibration.
+    pub peaks: Option<Peaks>,
+}

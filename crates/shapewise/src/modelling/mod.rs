@@ -1,0 +1,5 @@
+//! Models of how long a kernel takes.
+
+mod roofline;
+
+pub use roofline::predict;

@@ -1,0 +1,73 @@
+//! Time from what a kernel executes and what the device can do at most.
+
+use crate::device::{Level, Peaks};
+use crate::ops::Cost;
+
+/// Seconds: the slowest of arithmetic and each memory level, times the imbalance, plus the hand-overs.
+///
+/// `None` where a peak that the cost needs was not measured.
+pub fn predict(cost: &Cost, peaks: &Peaks) -> Option<f64> {
+    let mut slowest: f64 = 0.0;
+    if cost.operations > 0.0 {
+        slowest = cost.operations / peaks.arithmetic(cost.unit, cost.threads)?;
+    }
+    let traffic = &cost.traffic;
+    for (level, bytes) in [
+        (Level::L1, traffic.l1),
+        (Level::L2, traffic.l2),
+        (Level::L3, traffic.l3),
+        (Level::Memory, traffic.memory),
+    ] {
+        if bytes > 0.0 {
+            // A machine without this level moves the bytes at the next one that was measured.
+            if let Some(rate) = peaks.bandwidth(level, cost.threads) {
+                slowest = slowest.max(bytes / rate);
+            }
+        }
+    }
+    let hand_over = if cost.forks > 0 { f64::from(cost.forks) * peaks.hand_off? } else { 0.0 };
+    Some(slowest * cost.imbalance + hand_over)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{ArithmeticPeak, BandwidthPeak};
+    use crate::ops::{ComputeUnit, Traffic};
+    use crate::tensor::DType;
+
+    const UNIT: ComputeUnit = ComputeUnit { dtype: DType::F32, isa: None };
+
+    fn peaks() -> Peaks {
+        let arithmetic = |threads, rate| ArithmeticPeak { unit: UNIT, threads, operations_per_second: rate };
+        let bandwidth =
+            |level, rate| BandwidthPeak { level, threads: 1, read: rate, copy: rate, stream: rate };
+        Peaks {
+            arithmetic: vec![arithmetic(1, 1e9), arithmetic(2, 2e9)],
+            bandwidth: vec![bandwidth(Level::L1, 1e10), bandwidth(Level::Memory, 1e9)],
+            hand_off: Some(1e-6),
+            wake: None,
+        }
+    }
+
+    #[test]
+    fn the_slowest_resource_decides() {
+        let compute = Cost::new(1e9, UNIT, Traffic { l1: 1e9, ..Traffic::default() });
+        assert!((predict(&compute, &peaks()).unwrap() - 1.0).abs() < 1e-9);
+        let memory = Cost::new(1e6, UNIT, Traffic { memory: 2e9, ..Traffic::default() });
+        assert!((predict(&memory, &peaks()).unwrap() - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn threads_cost_a_hand_over_and_their_imbalance() {
+        let cost = Cost::new(1e9, UNIT, Traffic::default()).split(2, 3);
+        let expected = 0.5 * 4.0 / 3.0 + 1e-6;
+        assert!((predict(&cost, &peaks()).unwrap() - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_unmeasured_unit_has_no_prediction() {
+        let unit = ComputeUnit { dtype: DType::F64, isa: None };
+        assert_eq!(predict(&Cost::new(1.0, unit, Traffic::default()), &peaks()), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! Functions that operations apply to their results before writing them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A function fused to the end of an operation.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub enum Activation {
+    /// The result as it is.
+    #[default]
+    None,
+    /// `max(x, 0)`
+    Relu,
+    /// `x` where positive, `slope · x` elsewhere.
+    LeakyRelu {
+        /// Factor for negative values.
+        slope: f32,
+    },
+    /// `x · Φ(x)`, exact (by erf).
+    Gelu,
+    /// `x · sigmoid(x)`
+    Silu,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `1 / (1 + e⁻ˣ)`
+    Sigmoid,
+}
+
+impl Activation {
+    fn key(self) -> (u8, u32) {
+        match self {
+            Self::None => (0, 0),
+            Self::Relu => (1, 0),
+            Self::LeakyRelu { slope } => (2, slope.to_bits()),
+            Self::Gelu => (3, 0),
+            Self::Silu => (4, 0),
+            Self::Tanh => (5, 0),
+            Self::Sigmoid => (6, 0),
+        }
+    }
+}
+
+// Slopes are compared as bits, so that a workload with a NaN slope still equals itself.
+impl PartialEq for Activation {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Activation {}
+
+impl std::hash::Hash for Activation {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl fmt::Display for Activation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => write!(f, "none"),
+            Self::Relu => write!(f, "relu"),
+            Self::LeakyRelu { slope } => write!(f, "leaky_relu({slope})"),
+            Self::Gelu => write!(f, "gelu"),
+            Self::Silu => write!(f, "silu"),
+            Self::Tanh => write!(f, "tanh"),
+            Self::Sigmoid => write!(f, "sigmoid"),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! One call: the request an operation builds, and what a kernel gets.
+
+use std::marker::PhantomData;
+
+use arrayvec::ArrayVec;
+
+use super::workload::{ALIGNMENT, MAX_OPERANDS};
+use super::{KernelError, Operation, Parameters, TensorDesc, Workload};
+use crate::backends::cpu::{CpuDevice, Operand};
+use crate::tensor::{DType, Element, Layout, TensorView, TensorViewMut};
+
+/// What an operation asks the runtime to compute: a workload and the memory it is about.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub(crate) workload: Workload,
+    pub(crate) pointers: ArrayVec<*mut u8, MAX_OPERANDS>,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Request<'a> {
+    /// An operation without operands yet; inputs are added first, then outputs.
+    #[inline]
+    pub fn new(operation: Operation) -> Self {
+        Self { workload: Workload::empty(operation), pointers: ArrayVec::new(), memory: PhantomData }
+    }
+
+    /// The next input.
+    #[inline]
+    pub fn input(&mut self, view: &TensorView<'a>) {
+        self.push(view.first().cast_mut(), view.dtype(), view.layout(), false);
+    }
+
+    /// The next output.
+    #[inline]
+    pub fn output(&mut self, mut view: TensorViewMut<'a>) {
+        self.push(view.first(), view.dtype(), view.layout(), true);
+    }
+
+    /// The next input, which is the very memory that will be the output.
+    #[inline]
+    pub fn input_in_place(&mut self, view: &mut TensorViewMut<'_>) {
+        self.push(view.first(), view.dtype(), view.layout(), false);
+        self.workload.set_in_place();
+    }
+
+    #[inline]
+    fn push(&mut self, first: *mut u8, dtype: DType, layout: &Layout, output: bool) {
+        let aligned = (first as usize).is_multiple_of(ALIGNMENT);
+        self.workload
+            .push(TensorDesc { dtype, aligned, shape: layout.shape, strides: layout.strides }, output);
+        self.pointers.push(first);
+    }
+
+    /// The workload.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+}
+
+/// What a kernel gets: the workload, the chosen parameters, the device, and the operands' memory.
+pub struct Call<'a> {
+    /// What is asked for.
+    pub workload: &'a Workload,
+    /// The chosen values of the kernel's tunables.
+    pub parameters: &'a Parameters,
+    /// What is read.
+    pub inputs: ArrayVec<Operand<'a>, MAX_OPERANDS>,
+    /// What is written.
+    pub outputs: ArrayVec<Operand<'a>, 4>,
+    device: &'a CpuDevice,
+}
+
+impl<'a> Call<'a> {
+    /// `pointers` are the first elements of the workload's operands, in its order.
+    #[inline]
+    pub(crate) fn new(
+        workload: &'a Workload,
+        parameters: &'a Parameters,
+        pointers: &[*mut u8],
+        device: &'a CpuDevice,
+    ) -> Self {
+        let (inputs, outputs) = pointers.split_at(workload.inputs().len());
+        Self {
+            workload,
+            parameters,
+            inputs: inputs.iter().zip(workload.inputs()).map(|(&p, d)| Operand::new(p, d)).collect(),
+            outputs: outputs.iter().zip(workload.outputs()).map(|(&p, d)| Operand::new(p, d)).collect(),
+            device,
+        }
+    }
+
+    /// The CPU that runs the kernel: threads and scratch memory.
+    #[inline]
+    pub fn cpu(&self) -> &'a CpuDevice {
+        self.device
+    }
+
+    /// Input `i` as a slice, if it is contiguous and of type `T`.
+    pub fn input<T: Element + bytemuck::AnyBitPattern>(&self, i: usize) -> Result<&'a [T], KernelError> {
+        self.inputs.get(i).and_then(Operand::slice).ok_or_else(|| no_slice("input", i, T::DTYPE))
+    }
+
+    /// Output `i` as a slice to be written, if it is contiguous and of type `T`.
+    pub fn output<T: Element + bytemuck::AnyBitPattern>(
+        &mut self,
+        i: usize,
+    ) -> Result<&mut [T], KernelError> {
+        self.outputs.get_mut(i).and_then(Operand::slice_mut).ok_or_else(|| no_slice("output", i, T::DTYPE))
+    }
+}
+
+fn no_slice(which: &str, i: usize, dtype: DType) -> KernelError {
+    let text =
+        format!("{which} {i} is not a contiguous slice of {dtype}; constrain the kernel or walk the strides");
+    KernelError(text.into())
+}

@@ -1,0 +1,111 @@
+//! What a kernel executes, in countable things.
+
+use serde::{Deserialize, Serialize};
+
+use crate::backends::cpu::simd::Isa;
+use crate::device::Caches;
+use crate::tensor::DType;
+
+/// The arithmetic unit whose measured peak bounds a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ComputeUnit {
+    /// Type of the numbers computed with.
+    pub dtype: DType,
+    /// Instruction set; `None` is scalar code.
+    pub isa: Option<Isa>,
+}
+
+/// Bytes that cross each border of the memory hierarchy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Traffic {
+    /// Between registers and the first-level cache.
+    pub l1: f64,
+    /// Between the first and the second level.
+    pub l2: f64,
+    /// Between the second and the third level.
+    pub l3: f64,
+    /// Between the last level and memory.
+    pub memory: f64,
+}
+
+impl Traffic {
+    /// `bytes` moved once by a pass over a working set: they come from the smallest level that holds the set.
+    pub fn pass(bytes: f64, working_set: f64, caches: &Caches) -> Self {
+        let beyond = |level: Option<usize>| level.is_some_and(|size| working_set > size as f64);
+        let l2 = if beyond(caches.l1d) { bytes } else { 0.0 };
+        let l3 = if beyond(caches.l2) { bytes } else { 0.0 };
+        let memory = if beyond(caches.l3.or(caches.l2)) { bytes } else { 0.0 };
+        Self { l1: bytes, l2, l3, memory }
+    }
+}
+
+impl std::ops::Add for Traffic {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            l1: self.l1 + other.l1,
+            l2: self.l2 + other.l2,
+            l3: self.l3 + other.l3,
+            memory: self.memory + other.memory,
+        }
+    }
+}
+
+/// What a kernel really executes for a workload at given parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Arithmetic operations, padding and recomputation included.
+    pub operations: f64,
+    /// The unit that executes them.
+    pub unit: ComputeUnit,
+    /// Bytes moved at each level, packing and repeated reads included.
+    pub traffic: Traffic,
+    /// Threads that share the work.
+    pub threads: usize,
+    /// Share of the work on the busiest thread times the threads: 1 is a perfect split.
+    pub imbalance: f64,
+    /// Times that work is handed to the other threads.
+    pub forks: u32,
+    /// Bytes of scratch memory.
+    pub scratch: usize,
+}
+
+impl Cost {
+    /// One thread, no scratch.
+    pub fn new(operations: f64, unit: ComputeUnit, traffic: Traffic) -> Self {
+        Self { operations, unit, traffic, threads: 1, imbalance: 1.0, forks: 0, scratch: 0 }
+    }
+
+    /// Split evenly in `tasks` pieces over `threads` threads with one hand-over.
+    #[must_use]
+    pub fn split(self, threads: usize, tasks: usize) -> Self {
+        let threads = threads.min(tasks).max(1);
+        let busiest = tasks.max(1).div_ceil(threads) as f64 / tasks.max(1) as f64;
+        Self { threads, imbalance: busiest * threads as f64, forks: u32::from(threads > 1), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_touches_the_levels_it_overflows() {
+        let caches =
+            Caches { l1d: Some(32 << 10), l2: Some(512 << 10), l3: Some(32 << 20), ..Caches::default() };
+        let small = Traffic::pass(1e4, 1e4, &caches);
+        assert_eq!((small.l2, small.l3, small.memory), (0.0, 0.0, 0.0));
+        let big = Traffic::pass(1e8, 1e8, &caches);
+        assert_eq!((big.l1, big.l2, big.l3, big.memory), (1e8, 1e8, 1e8, 1e8));
+    }
+
+    #[test]
+    fn splits_know_the_busiest_thread() {
+        let unit = ComputeUnit { dtype: DType::F32, isa: None };
+        let cost = Cost::new(9.0, unit, Traffic::default()).split(2, 3);
+        assert_eq!((cost.threads, cost.forks), (2, 1));
+        assert!((cost.imbalance - 4.0 / 3.0).abs() < 1e-12);
+        assert_eq!(Cost::new(9.0, unit, Traffic::default()).split(4, 1).threads, 1);
+    }
+}

@@ -1,0 +1,235 @@
+//! The trait of every implementation, what it accepts, and how it says no.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Call, Cost, OperationKind, ParameterSpace, Parameters, Workload};
+use crate::backends::cpu::simd::Isa;
+use crate::device::{BackendKind, DeviceInfo};
+use crate::tensor::DType;
+
+/// What kind of implementation a kernel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Variant {
+    /// The plain reference.
+    Naive,
+    /// Better than plain by its algorithm alone.
+    Optimised,
+    /// Blocked for caches.
+    Tiled,
+    /// Written over vectors.
+    Vectorised,
+    /// Made for several threads.
+    Parallel,
+    /// Several operations in one pass.
+    Fused,
+    /// Needs particular hardware or a library of the system.
+    HardwareSpecific,
+    /// Registered by a user.
+    Custom,
+}
+
+/// One implementation of one operation on one backend.
+pub trait Kernel: Send + Sync {
+    /// `backend::operation::speciality`, shown by `explain` and kept with measurements.
+    fn name(&self) -> &str;
+
+    /// The operation it computes.
+    fn operation(&self) -> OperationKind;
+
+    /// The backend it runs on.
+    fn backend(&self) -> BackendKind {
+        BackendKind::Cpu
+    }
+
+    /// What kind of implementation it is.
+    fn variant(&self) -> Variant;
+
+    /// What a workload must satisfy, as data.
+    fn constraints(&self) -> &[Constraint] {
+        &[]
+    }
+
+    /// Whether it can run the workload here, with every reason why not.
+    fn supports(&self, workload: &Workload, device: &DeviceInfo) -> Result<(), Refusals> {
+        Refusals::from_constraints(self.constraints(), workload, device)
+    }
+
+    /// Whether it gives right answers when an input is the very memory of the output.
+    fn in_place(&self) -> bool {
+        false
+    }
+
+    /// The parameters worth considering, the favourite first.
+    fn space(&self, _workload: &Workload, _device: &DeviceInfo) -> ParameterSpace {
+        ParameterSpace::single()
+    }
+
+    /// What it really executes for the workload at these parameters.
+    fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost;
+
+    /// Computes the outputs from the inputs.
+    fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError>;
+}
+
+/// Why a kernel failed at run time.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct KernelError(pub Cow<'static, str>);
+
+impl From<crate::Error> for KernelError {
+    fn from(error: crate::Error) -> Self {
+        Self(error.to_string().into())
+    }
+}
+
+/// A condition on workload and device.
+#[derive(Clone, Copy, Debug)]
+pub enum Constraint {
+    /// Every operand has one of these element types.
+    DTypes(&'static [DType]),
+    /// The CPU has these instructions (and they are not switched off).
+    Isa(Isa),
+    /// Every operand starts at a multiple of [`super::ALIGNMENT`].
+    Aligned,
+    /// Every operand is row-major without gaps.
+    Contiguous,
+    /// At least this many elements in the first output.
+    MinElements(usize),
+    /// At most this many elements in the first output.
+    MaxElements(usize),
+    /// Something about shape, layout or attributes, in words and as a test.
+    Shape(&'static str, fn(&Workload) -> bool),
+}
+
+impl Constraint {
+    /// The refusal, if the condition does not hold.
+    pub fn check(&self, workload: &Workload, device: &DeviceInfo) -> Option<Refusal> {
+        let elements = workload.outputs().first().map_or(0, super::TensorDesc::len);
+        match *self {
+            Self::DTypes(accepted) => workload
+                .operands()
+                .iter()
+                .find(|operand| !accepted.contains(&operand.dtype))
+                .map(|operand| Refusal::DType { found: operand.dtype, accepted }),
+            Self::Isa(isa) => (!device.isas.contains(&isa)).then_some(Refusal::CpuFeature(isa)),
+            Self::Aligned => (!workload.operands().iter().all(|o| o.aligned)).then_some(Refusal::Alignment),
+            Self::Contiguous => workload
+                .operands()
+                .iter()
+                .position(|o| !o.is_contiguous())
+                .map(|operand| Refusal::NotContiguous { operand }),
+            Self::MinElements(limit) => {
+                (elements < limit).then_some(Refusal::Size { elements, limit, too: "small" })
+            }
+            Self::MaxElements(limit) => {
+                (elements > limit).then_some(Refusal::Size { elements, limit, too: "large" })
+            }
+            Self::Shape(needs, holds) => (!holds(workload)).then_some(Refusal::Shape(needs.into())),
+        }
+    }
+}
+
+/// One reason why a kernel does not take a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// An operand's element type.
+    DType {
+        /// What was found.
+        found: DType,
+        /// What the kernel takes.
+        accepted: &'static [DType],
+    },
+    /// Instructions this CPU lacks or that are switched off.
+    CpuFeature(Isa),
+    /// An operand is not aligned.
+    Alignment,
+    /// An operand has gaps or another order.
+    NotContiguous {
+        /// Which operand, inputs first.
+        operand: usize,
+    },
+    /// Too few or too many elements.
+    Size {
+        /// Elements of the output.
+        elements: usize,
+        /// The border.
+        limit: usize,
+        /// `small` or `large`.
+        too: &'static str,
+    },
+    /// Shape, layout or attributes; says what is needed.
+    Shape(Cow<'static, str>),
+    /// A library or device that is not there; says which.
+    Missing(Cow<'static, str>),
+    /// It computed wrong answers, failed or hung before; says what happened.
+    Quarantined(String),
+    /// It exceeds a limit the user set; says which.
+    Limit(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DType { found, accepted } => {
+                let names: Vec<_> = accepted.iter().map(|d| d.name()).collect();
+                write!(f, "takes {}, not {found}", names.join(", "))
+            }
+            Self::CpuFeature(isa) => {
+                write!(f, "needs {isa}, which this CPU lacks or SHAPEWISE_ISA switches off")
+            }
+            Self::Alignment => write!(f, "needs operands aligned to {} bytes", super::ALIGNMENT),
+            Self::NotContiguous { operand } => {
+                write!(f, "needs contiguous operands; operand {operand} is not")
+            }
+            Self::Size { elements, limit, too } => {
+                write!(f, "{elements} elements are too {too}; the limit is {limit}")
+            }
+            Self::Shape(needs) => write!(f, "needs {needs}"),
+            Self::Missing(what) => write!(f, "{what}"),
+            Self::Quarantined(why) => write!(f, "quarantined: {why}"),
+            Self::Limit(which) => write!(f, "exceeds a limit: {which}"),
+        }
+    }
+}
+
+/// Every reason why a kernel does not take a workload; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusals(Vec<Refusal>);
+
+impl Refusals {
+    /// A single reason.
+    pub fn one(refusal: Refusal) -> Self {
+        Self(vec![refusal])
+    }
+
+    /// All the conditions that fail.
+    pub fn from_constraints(
+        constraints: &[Constraint],
+        workload: &Workload,
+        device: &DeviceInfo,
+    ) -> Result<(), Self> {
+        Self::collect(constraints.iter().filter_map(|c| c.check(workload, device)))
+    }
+
+    /// `Ok` when there is no reason.
+    pub fn collect(reasons: impl IntoIterator<Item = Refusal>) -> Result<(), Self> {
+        let reasons: Vec<_> = reasons.into_iter().collect();
+        if reasons.is_empty() { Ok(()) } else { Err(Self(reasons)) }
+    }
+
+    /// The reasons.
+    pub fn iter(&self) -> impl Iterator<Item = &Refusal> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.pad(&parts.join("; "))
+    }
+}

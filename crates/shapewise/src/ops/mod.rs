@@ -1,0 +1,94 @@
+//! Operations: one folder each, all its kernels in it.
+
+mod activation;
+mod call;
+mod cost;
+mod kernel;
+pub mod matmul;
+mod parameters;
+mod workload;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+pub use activation::Activation;
+pub use call::{Call, Request};
+pub use cost::{ComputeUnit, Cost, Traffic};
+pub use kernel::{Constraint, Kernel, KernelError, Refusal, Refusals, Variant};
+pub use parameters::{Knob, ParameterSpace, Parameters};
+pub use workload::{ALIGNMENT, MAX_OPERANDS, TensorDesc, Workload};
+
+/// What a user asks for, with its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Matrix product, with bias and activation.
+    Matmul(matmul::MatmulAttributes),
+}
+
+/// What a user asks for, without attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OperationKind {
+    /// Matrix product.
+    Matmul,
+}
+
+impl OperationKind {
+    /// Every operation.
+    pub const ALL: &'static [OperationKind] = &[OperationKind::Matmul];
+
+    /// The name in kernels' names and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Matmul => "matmul",
+        }
+    }
+
+    /// The built-in kernels, reference last.
+    pub fn kernels(self) -> &'static [&'static dyn Kernel] {
+        match self {
+            Self::Matmul => matmul::KERNELS,
+        }
+    }
+}
+
+impl Operation {
+    /// The operation without its attributes.
+    pub const fn kind(&self) -> OperationKind {
+        match self {
+            Self::Matmul(_) => OperationKind::Matmul,
+        }
+    }
+}
+
+impl fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for OperationKind {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.iter().copied().find(|o| o.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|o| o.name()).collect();
+            crate::Error::InvalidArgument {
+                operation: "operation",
+                reason: format!("`{text}` is not an operation; use one of {}", names.join(", ")),
+            }
+        })
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
+        }
+    }
+}

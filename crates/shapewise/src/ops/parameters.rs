@@ -1,0 +1,125 @@
+//! A kernel's tunables: typed names, small values, a space with constraints.
+
+use std::fmt;
+
+use arrayvec::ArrayVec;
+use serde::{Deserialize, Serialize};
+
+/// The name of a tunable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Knob {
+    /// Threads that take part.
+    Threads,
+    /// Rows of a cache block.
+    BlockM,
+    /// Columns of a cache block.
+    BlockN,
+    /// Depth of a cache block.
+    BlockK,
+    /// Whether outputs bypass the caches.
+    Stream,
+}
+
+/// Values for a kernel's tunables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Parameters(ArrayVec<(Knob, u32), 8>);
+
+impl Parameters {
+    /// One thread and nothing else to say.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The value of a tunable, if it was given.
+    #[inline]
+    pub fn get(&self, knob: Knob) -> Option<u32> {
+        self.0.iter().find(|(k, _)| *k == knob).map(|&(_, value)| value)
+    }
+
+    /// The same with one tunable set.
+    #[must_use]
+    pub fn with(mut self, knob: Knob, value: u32) -> Self {
+        match self.0.iter_mut().find(|(k, _)| *k == knob) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((knob, value)),
+        }
+        self
+    }
+
+    /// Threads that take part, the caller included.
+    #[inline]
+    pub fn threads(&self) -> usize {
+        self.get(Knob::Threads).map_or(1, |n| n.max(1) as usize)
+    }
+
+    /// Every tunable that was given.
+    pub fn iter(&self) -> impl Iterator<Item = (Knob, u32)> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<_> =
+            self.iter().map(|(knob, value)| format!("{knob:?}={value}").to_lowercase()).collect();
+        f.pad(&parts.join(" "))
+    }
+}
+
+/// The points a kernel may be run at: every combination of its axes that the constraints let through.
+#[derive(Clone, Debug, Default)]
+pub struct ParameterSpace {
+    points: Vec<Parameters>,
+}
+
+impl ParameterSpace {
+    /// The single point without tunables.
+    pub fn single() -> Self {
+        Self { points: vec![Parameters::new()] }
+    }
+
+    /// One thread, and every power of two up to all `threads`.
+    pub fn threads(threads: usize) -> Self {
+        let mut values: Vec<u32> = std::iter::successors(Some(1u32), |n| n.checked_mul(2))
+            .take_while(|&n| (n as usize) < threads)
+            .collect();
+        values.push(threads.max(1) as u32);
+        Self::single().axis(Knob::Threads, &values)
+    }
+
+    /// Crosses the points so far with each value of another tunable.
+    #[must_use]
+    pub fn axis(self, knob: Knob, values: &[u32]) -> Self {
+        let points =
+            self.points.iter().flat_map(|p| values.iter().map(|&v| p.clone().with(knob, v))).collect();
+        Self { points }
+    }
+
+    /// Keeps only the points that satisfy a constraint.
+    #[must_use]
+    pub fn constrained(mut self, holds: impl Fn(&Parameters) -> bool) -> Self {
+        self.points.retain(holds);
+        self
+    }
+
+    /// Every point; the first is the kernel's own favourite.
+    pub fn points(&self) -> &[Parameters] {
+        &self.points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_cross_and_filter() {
+        let space = ParameterSpace::threads(6).axis(Knob::Stream, &[0, 1]);
+        assert_eq!(space.points().len(), 8);
+        let few = space.constrained(|p| p.threads() != 1 || p.get(Knob::Stream) == Some(0));
+        assert_eq!(few.points().len(), 7);
+        assert_eq!(ParameterSpace::threads(1).points().len(), 1);
+        assert_eq!(few.points()[0].to_string(), "threads=1 stream=0");
+    }
+}

@@ -1,0 +1,173 @@
+//! What is asked for, as a key: operation, shapes, element types, layouts, attributes.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use arrayvec::ArrayVec;
+
+use super::{Operation, OperationKind};
+use crate::tensor::{DType, Layout, Shape, Strides};
+
+/// The most operands (inputs and outputs together) an operation may have.
+pub const MAX_OPERANDS: usize = 10;
+
+/// Addresses that are multiples of this count as aligned.
+pub const ALIGNMENT: usize = 64;
+
+/// One operand as far as the choice of a kernel may depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorDesc {
+    /// Element type.
+    pub dtype: DType,
+    /// Whether the first element's address is a multiple of [`ALIGNMENT`].
+    pub aligned: bool,
+    /// Elements along each axis.
+    pub shape: Shape,
+    /// Distance between neighbours along each axis, in elements.
+    pub strides: Strides,
+}
+
+impl TensorDesc {
+    /// A row-major, aligned operand.
+    pub fn contiguous(dtype: DType, shape: Shape) -> Self {
+        Self { dtype, aligned: true, shape, strides: shape.contiguous_strides() }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.shape.contains(&0)
+    }
+
+    /// Bytes of all elements, each counted once even where a broadcast repeats it.
+    pub fn bytes(&self) -> usize {
+        let distinct: usize =
+            self.shape.iter().zip(self.strides.iter()).filter(|&(_, &s)| s != 0).map(|(&n, _)| n).product();
+        distinct * self.dtype.size()
+    }
+
+    /// Whether elements lie in row-major order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        Layout { shape: self.shape, strides: self.strides, offset: 0 }.is_contiguous()
+    }
+}
+
+impl Hash for TensorDesc {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.dtype as u32 | u32::from(self.aligned) << 8 | (self.shape.len() as u32) << 16);
+        for (&size, &stride) in self.shape.iter().zip(self.strides.iter()) {
+            state.write_usize(size);
+            state.write_isize(stride);
+        }
+    }
+}
+
+impl fmt::Display for TensorDesc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.dtype, self.shape)?;
+        if !self.is_contiguous() {
+            write!(f, " strides {:?}", self.strides)?;
+        }
+        if self.aligned { Ok(()) } else { write!(f, " unaligned") }
+    }
+}
+
+/// Operation, operands and attributes: hashable, the key of every decision and measurement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    operation: Operation,
+    operands: ArrayVec<TensorDesc, MAX_OPERANDS>,
+    outputs: u8,
+    in_place: bool,
+}
+
+impl Workload {
+    /// A workload from its parts.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_OPERANDS`] operands; operations have a fixed, smaller number.
+    pub fn new(operation: Operation, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Self {
+        let operands = inputs.iter().chain(outputs).copied().collect();
+        Self { operation, operands, outputs: outputs.len() as u8, in_place: false }
+    }
+
+    pub(super) fn empty(operation: Operation) -> Self {
+        Self { operation, operands: ArrayVec::new(), outputs: 0, in_place: false }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, desc: TensorDesc, output: bool) {
+        debug_assert!(output || self.outputs == 0, "inputs come before outputs");
+        self.operands.push(desc);
+        self.outputs += u8::from(output);
+    }
+
+    pub(super) fn set_in_place(&mut self) {
+        self.in_place = true;
+    }
+
+    /// The operation with its attributes.
+    #[inline]
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// The operation without its attributes.
+    pub fn kind(&self) -> OperationKind {
+        self.operation.kind()
+    }
+
+    /// What is read.
+    #[inline]
+    pub fn inputs(&self) -> &[TensorDesc] {
+        &self.operands[..self.operands.len() - self.outputs as usize]
+    }
+
+    /// What is written.
+    #[inline]
+    pub fn outputs(&self) -> &[TensorDesc] {
+        &self.operands[self.operands.len() - self.outputs as usize..]
+    }
+
+    /// Inputs, then outputs.
+    pub fn operands(&self) -> &[TensorDesc] {
+        &self.operands
+    }
+
+    /// Whether an input is the very memory of the output.
+    pub fn in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// Bytes of all operands: the least that must move.
+    pub fn bytes(&self) -> usize {
+        self.operands.iter().map(TensorDesc::bytes).sum()
+    }
+}
+
+impl Hash for Workload {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.operation.hash(state);
+        state.write_u32(
+            self.operands.len() as u32 | u32::from(self.outputs) << 8 | u32::from(self.in_place) << 16,
+        );
+        for operand in &self.operands {
+            operand.hash(state);
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list =
+            |operands: &[TensorDesc]| operands.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        write!(f, "{}({}) → {}", self.operation, list(self.inputs()), list(self.outputs()))?;
+        if self.in_place { write!(f, " in place") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,14 @@
+//! Tensors: element types, layouts, owned tensors, borrowed views.
+
+mod axes;
+mod dtype;
+mod interop;
+mod layout;
+mod owned;
+mod view;
+
+pub use axes::{Axes, MAX_RANK, Shape, Strides};
+pub use dtype::{DType, Element};
+pub use layout::Layout;
+pub use owned::Tensor;
+pub use view::{Output, TensorView, TensorViewMut};

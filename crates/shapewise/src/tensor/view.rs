@@ -1,0 +1,314 @@
+//! Borrowed views: what operations take and kernels see.
+
+use super::{DType, Element, Layout, Shape, Tensor};
+use crate::error::{Error, Result};
+
+/// A borrowed, read-only tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorView<'a> {
+    bytes: &'a [u8],
+    dtype: DType,
+    layout: Layout,
+}
+
+/// A borrowed tensor that may be written.
+#[derive(Debug)]
+pub struct TensorViewMut<'a> {
+    bytes: &'a mut [u8],
+    dtype: DType,
+    layout: Layout,
+}
+
+macro_rules! describe {
+    () => {
+        /// The element type.
+        #[inline]
+        pub fn dtype(&self) -> DType {
+            self.dtype
+        }
+
+        /// Shape, strides and offset.
+        #[inline]
+        pub fn layout(&self) -> &Layout {
+            &self.layout
+        }
+
+        /// Elements along each axis.
+        #[inline]
+        pub fn shape(&self) -> &[usize] {
+            &self.layout.shape
+        }
+
+        /// Distance between neighbours along each axis, in elements.
+        #[inline]
+        pub fn strides(&self) -> &[isize] {
+            &self.layout.strides
+        }
+
+        /// Number of axes.
+        pub fn rank(&self) -> usize {
+            self.layout.shape.len()
+        }
+
+        /// Number of elements.
+        pub fn len(&self) -> usize {
+            self.layout.len()
+        }
+
+        /// Whether there are no elements.
+        pub fn is_empty(&self) -> bool {
+            self.layout.is_empty()
+        }
+    };
+}
+
+/// Views outside what `bytes` holds cannot be made: checks `layout` against it.
+fn checked(bytes: &[u8], dtype: DType, layout: &Layout) -> Result<()> {
+    layout.check(bytes.len() / dtype.size())
+}
+
+impl<'a> TensorView<'a> {
+    describe!();
+
+    /// A view of a slice, row-major.
+    pub fn from_slice<T: Element>(values: &'a [T], shape: &[usize]) -> Result<Self> {
+        Self::from_slice_strided(values, Layout::contiguous(Shape::new(shape)?))
+    }
+
+    /// A view of a slice under any layout that lies inside it.
+    pub fn from_slice_strided<T: Element>(values: &'a [T], layout: Layout) -> Result<Self> {
+        Self::new(bytemuck::cast_slice(values), T::DTYPE, layout)
+    }
+
+    pub(crate) fn new(bytes: &'a [u8], dtype: DType, layout: Layout) -> Result<Self> {
+        checked(bytes, dtype, &layout)?;
+        Ok(Self { bytes, dtype, layout })
+    }
+
+    /// A view whose layout was checked when its tensor was made.
+    #[inline]
+    pub(super) fn unchecked(bytes: &'a [u8], dtype: DType, layout: Layout) -> Self {
+        debug_assert!(checked(bytes, dtype, &layout).is_ok());
+        Self { bytes, dtype, layout }
+    }
+
+    /// The same memory under another layout.
+    pub fn with_layout(&self, layout: Layout) -> Result<Self> {
+        Self::new(self.bytes, self.dtype, layout)
+    }
+
+    /// The last two axes exchanged.
+    #[must_use]
+    pub fn transpose(&self) -> Self {
+        Self { layout: self.layout.transpose(), ..*self }
+    }
+
+    /// The axes in another order.
+    pub fn permute(&self, order: &[usize]) -> Result<Self> {
+        Ok(Self { layout: self.layout.permute(order)?, ..*self })
+    }
+
+    /// Elements `start..end` of an axis in steps of `step`.
+    pub fn slice(&self, axis: usize, start: usize, end: usize, step: isize) -> Result<Self> {
+        Ok(Self { layout: self.layout.slice(axis, start, end, step)?, ..*self })
+    }
+
+    /// Repeats axes of size one up to `shape`.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self> {
+        Ok(Self { layout: self.layout.broadcast_to(&Shape::new(shape)?)?, ..*self })
+    }
+
+    /// The first element's address; meaningless for an empty view.
+    #[inline]
+    pub(crate) fn first(&self) -> *const u8 {
+        self.bytes.as_ptr().wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size()))
+    }
+
+    /// The elements as a slice, if they are contiguous and of type `T`.
+    pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+        expect::<T>("as_slice", self.dtype)?;
+        contiguous_slice(self.bytes, &self.layout)
+    }
+
+    /// The storage from the first element on.
+    #[cfg(feature = "ndarray")]
+    pub(super) fn elements_from_offset<T: Element>(&self) -> Result<&'a [T]> {
+        expect::<T>("as_ndarray", self.dtype)?;
+        checked_cast(self.bytes.get(self.layout.offset * size_of::<T>()..).unwrap_or_default())
+    }
+
+    /// The elements in row-major order.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        expect::<T>("to_vec", self.dtype)?;
+        if let Ok(values) = contiguous_slice::<T>(self.bytes, &self.layout) {
+            return Ok(values.to_vec());
+        }
+        let values = checked_cast::<T>(self.bytes)?;
+        let mut out = Vec::with_capacity(self.len());
+        self.for_each_run(|start, count, stride| {
+            out.extend((0..count).map(|i| values[start.wrapping_add_signed(stride * i as isize)]));
+        });
+        Ok(out)
+    }
+
+    /// Calls `run(first, count, stride)` for each innermost line, in row-major order.
+    pub(crate) fn for_each_run(&self, mut run: impl FnMut(usize, usize, isize)) {
+        if self.is_empty() {
+            return;
+        }
+        let merged = self.layout.merged();
+        let (Some((&count, outer)), Some((&stride, outer_strides))) =
+            (merged.shape.split_last(), merged.strides.split_last())
+        else {
+            return run(merged.offset, 1, 1);
+        };
+        let mut index = [0usize; super::MAX_RANK];
+        let mut at = merged.offset;
+        loop {
+            run(at, count, stride);
+            let mut axis = outer.len();
+            loop {
+                if axis == 0 {
+                    return;
+                }
+                axis -= 1;
+                index[axis] += 1;
+                at = at.wrapping_add_signed(outer_strides[axis]);
+                if index[axis] < outer[axis] {
+                    break;
+                }
+                at = at.wrapping_add_signed(-outer_strides[axis] * outer[axis] as isize);
+                index[axis] = 0;
+            }
+        }
+    }
+
+    /// Copies the elements in row-major order into `out`, which holds exactly as many bytes.
+    pub(crate) fn copy_bytes(&self, out: &mut [u8]) {
+        let size = self.dtype.size();
+        let mut written = 0;
+        self.for_each_run(|start, count, stride| {
+            let target = &mut out[written..written + count * size];
+            if stride == 1 {
+                target.copy_from_slice(&self.bytes[start * size..(start + count) * size]);
+            } else {
+                for (i, element) in target.chunks_exact_mut(size).enumerate() {
+                    let from = start.wrapping_add_signed(stride * i as isize) * size;
+                    element.copy_from_slice(&self.bytes[from..from + size]);
+                }
+            }
+            written += count * size;
+        });
+    }
+}
+
+impl<'a> TensorViewMut<'a> {
+    describe!();
+
+    /// A view of a slice, row-major.
+    pub fn from_slice<T: Element>(values: &'a mut [T], shape: &[usize]) -> Result<Self>
+    where
+        T: bytemuck::AnyBitPattern,
+    {
+        Self::new(bytemuck::cast_slice_mut(values), T::DTYPE, Layout::contiguous(Shape::new(shape)?))
+    }
+
+    pub(crate) fn new(bytes: &'a mut [u8], dtype: DType, layout: Layout) -> Result<Self> {
+        checked(bytes, dtype, &layout)?;
+        if layout.overlaps_itself() {
+            return Err(Error::NotWritable {
+                operation: "view",
+                reason: "repeats elements (a broadcast view); write into a tensor of its own",
+            });
+        }
+        Ok(Self { bytes, dtype, layout })
+    }
+
+    /// The same memory under another layout.
+    pub fn with_layout(self, layout: Layout) -> Result<Self> {
+        Self::new(self.bytes, self.dtype, layout)
+    }
+
+    /// The same view, to be read.
+    pub fn as_view(&self) -> TensorView<'_> {
+        TensorView { bytes: self.bytes, dtype: self.dtype, layout: self.layout }
+    }
+
+    /// The same view, borrowed for a while.
+    pub fn reborrow(&mut self) -> TensorViewMut<'_> {
+        TensorViewMut { bytes: self.bytes, dtype: self.dtype, layout: self.layout }
+    }
+
+    /// The first element's address; meaningless for an empty view.
+    #[inline]
+    pub(crate) fn first(&mut self) -> *mut u8 {
+        self.bytes.as_mut_ptr().wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size()))
+    }
+}
+
+pub(super) fn expect<T: Element>(operation: &'static str, found: DType) -> Result<()> {
+    if found == T::DTYPE {
+        Ok(())
+    } else {
+        Err(Error::DTypeMismatch { operation, left: found, right: T::DTYPE })
+    }
+}
+
+/// Bytes as elements; fails where truth values are neither 0 nor 1 or the memory is not aligned for `T`.
+pub(super) fn checked_cast<T: Element>(bytes: &[u8]) -> Result<&[T]> {
+    bytemuck::checked::try_cast_slice(bytes).map_err(|error| Error::InvalidArgument {
+        operation: "view",
+        reason: format!("the memory cannot be read as {}: {error}", T::DTYPE),
+    })
+}
+
+fn contiguous_slice<'a, T: Element>(bytes: &'a [u8], layout: &Layout) -> Result<&'a [T]> {
+    if !layout.is_contiguous() {
+        return Err(Error::NotContiguous);
+    }
+    let size = size_of::<T>();
+    let len = layout.len();
+    if len == 0 {
+        return Ok(&[]);
+    }
+    checked_cast(&bytes[layout.offset * size..(layout.offset + len) * size])
+}
+
+impl<'a> From<&'a Tensor> for TensorView<'a> {
+    #[inline]
+    fn from(tensor: &'a Tensor) -> Self {
+        tensor.view()
+    }
+}
+
+impl<'a> From<&TensorView<'a>> for TensorView<'a> {
+    fn from(view: &TensorView<'a>) -> Self {
+        *view
+    }
+}
+
+impl<'a, T: Element> From<&'a [T]> for TensorView<'a> {
+    fn from(values: &'a [T]) -> Self {
+        let layout = Layout::contiguous(Shape::filled(values.len(), 1));
+        Self { bytes: bytemuck::cast_slice(values), dtype: T::DTYPE, layout }
+    }
+}
+
+/// What a result can be written into.
+pub trait Output<'a> {
+    /// The memory to write, or why it cannot be written.
+    fn into_view_mut(self) -> Result<TensorViewMut<'a>>;
+}
+
+impl<'a> Output<'a> for TensorViewMut<'a> {
+    fn into_view_mut(self) -> Result<TensorViewMut<'a>> {
+        Ok(self)
+    }
+}
+
+impl<'a> Output<'a> for &'a mut Tensor {
+    #[inline]
+    fn into_view_mut(self) -> Result<TensorViewMut<'a>> {
+        self.view_mut()
+    }
+}
