@@ -8,6 +8,7 @@ mod pool;
 mod probe;
 pub mod simd;
 pub mod threads;
+pub mod topology;
 
 pub use buffer::HostBuffer;
 pub use device::{CpuBackend, CpuDevice};

@@ -192,7 +192,7 @@ impl Shared {
         // The caller keeps the first task for itself; the swap also orders the announcement before the look at `asleep`.
         announcement.state.swap(generation | (job.tasks as u64 - 1), Ordering::SeqCst);
         self.wake_children(0, participants);
-        self.work_on(job, generation, 0);
+        self.finish(self.run_tasks(job, generation, 0));
         self.wait();
         // A worker's panic is in place before its tasks count as finished.
         if !self.completion.panicked.load(Ordering::Relaxed) {
@@ -202,8 +202,8 @@ impl Shared {
         lock(&self.panic).take()
     }
 
-    /// Runs an already claimed task of the job and then all it can claim, and counts them as finished.
-    fn work_on(&self, job: &Job<'_>, generation: u64, claimed: usize) {
+    /// Runs an already claimed task of the job and then all it can claim; gives their number.
+    fn run_tasks(&self, job: &Job<'_>, generation: u64, claimed: usize) -> usize {
         let mut finished = 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let mut next = Some(claimed);
@@ -223,6 +223,11 @@ impl Shared {
                 drop(catch_unwind(AssertUnwindSafe(|| drop(payload))));
             }
         }
+        finished
+    }
+
+    /// Counts tasks as finished; after that the job may be gone, so no reference to it may be left.
+    fn finish(&self, finished: usize) {
         let before = self.completion.unfinished.fetch_sub(finished, Ordering::SeqCst);
         if before == finished && self.completion.caller_sleeps.load(Ordering::SeqCst) {
             drop(lock(&self.caller.0));
@@ -290,9 +295,9 @@ impl Shared {
             if let Some(open) = self.claim(generation) {
                 self.wake_children(index, participants);
                 // SAFETY: the claim succeeded, so the generation was still the one under which `job` was
-                // announced, and its caller stays in `run_round` until `work_on` has counted the task as finished.
+                // announced, and its caller stays in `run_round` until `finish` has counted the task.
                 let job = unsafe { &*job };
-                self.work_on(job, generation, job.tasks - open);
+                self.finish(self.run_tasks(job, generation, job.tasks - open));
             }
         }
     }
