@@ -4,6 +4,7 @@
 pub mod backends;
 pub mod device;
 mod error;
+pub mod measure;
 pub mod modelling;
 pub mod ops;
 mod runtime;

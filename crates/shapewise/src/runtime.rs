@@ -264,7 +264,7 @@ impl Runtime {
         }
     }
 
-    fn decide(&self, workload: &Workload) -> Result<(Candidates, Decision)> {
+    pub(crate) fn decide(&self, workload: &Workload) -> Result<(Candidates, Decision)> {
         let shared = &self.shared;
         let candidates = Candidates::gather(&shared.registry, workload, shared.device.info(), &shared.limits);
         let none = |refusals| Error::NoKernel { workload: workload.to_string(), refusals };

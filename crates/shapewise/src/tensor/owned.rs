@@ -71,7 +71,7 @@ impl Tensor {
             .checked_mul(dtype.size())
             .filter(|&n| isize::try_from(n).is_ok())
             .ok_or_else(|| Error::SizeOverflow { shape: shape.to_vec() })?;
-        let storage = Arc::new(HostBuffer::from(pool.take(bytes)?));
+        let storage = Arc::new(HostBuffer::Pool(pool.take(bytes)?));
         Ok(Self { storage, dtype, layout: Layout::contiguous(*shape) })
     }
 

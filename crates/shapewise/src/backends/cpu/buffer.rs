@@ -8,68 +8,68 @@ use super::PooledBytes;
 use crate::tensor::Element;
 
 /// Bytes that a tensor keeps alive.
-pub struct HostBuffer {
+pub enum HostBuffer {
+    /// From the reusing pool.
+    Pool(PooledBytes),
+    /// Handed over by a user.
+    Vec(ForeignVec),
+}
+
+/// A `Vec<T>` of any element type, seen as bytes.
+pub struct ForeignVec {
     start: NonNull<u8>,
     len: usize,
-    owner: Owner,
+    values: Box<dyn Any + Send + Sync>,
 }
 
-enum Owner {
-    Pool(PooledBytes),
-    /// A `Vec<T>` that was handed over.
-    Vec(Box<dyn Any + Send + Sync>),
-}
-
-// SAFETY: the owner is Send and Sync, and the pointer only leads into the memory it owns.
-unsafe impl Send for HostBuffer {}
+// SAFETY: `values` is Send, and the pointer only leads into the memory it owns.
+unsafe impl Send for ForeignVec {}
 // SAFETY: shared access only reads; writing needs `&mut self`.
-unsafe impl Sync for HostBuffer {}
+unsafe impl Sync for ForeignVec {}
 
 impl HostBuffer {
     /// Takes over a vector without copying it.
     pub fn from_vec<T: Element>(mut values: Vec<T>) -> Self {
         let start = NonNull::new(values.as_mut_ptr().cast::<u8>()).unwrap_or(NonNull::dangling());
         let len = size_of::<T>() * values.len();
-        Self { start, len, owner: Owner::Vec(Box::new(values)) }
+        Self::Vec(ForeignVec { start, len, values: Box::new(values) })
     }
 
     /// The vector that was handed over, if this is one of that type.
     pub fn into_vec<T: Element>(self) -> Result<Vec<T>, Self> {
-        let Self { start, len, owner } = self;
-        match owner {
-            Owner::Vec(any) => match any.downcast::<Vec<T>>() {
+        match self {
+            Self::Vec(ForeignVec { start, len, values }) => match values.downcast::<Vec<T>>() {
                 Ok(values) => Ok(*values),
-                Err(any) => Err(Self { start, len, owner: Owner::Vec(any) }),
+                Err(values) => Err(Self::Vec(ForeignVec { start, len, values })),
             },
-            owner @ Owner::Pool(_) => Err(Self { start, len, owner }),
+            Self::Pool(_) => Err(self),
         }
     }
 
     /// All bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `start` and `len` describe initialised memory that `owner` keeps alive and nobody else writes.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        match self {
+            Self::Pool(bytes) => bytes,
+            // SAFETY: `start` and `len` describe initialised memory that `values` owns and nobody else writes.
+            Self::Vec(v) => unsafe { std::slice::from_raw_parts(v.start.as_ptr(), v.len) },
+        }
     }
 
     /// All bytes, to be written.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and `&mut self` is the only way to the memory.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl From<PooledBytes> for HostBuffer {
-    fn from(mut bytes: PooledBytes) -> Self {
-        let start = NonNull::from(&mut bytes[..]).cast();
-        Self { start, len: bytes.len(), owner: Owner::Pool(bytes) }
+        match self {
+            Self::Pool(bytes) => bytes,
+            // SAFETY: as in `bytes`, and `&mut self` is the only way to the memory.
+            Self::Vec(v) => unsafe { std::slice::from_raw_parts_mut(v.start.as_ptr(), v.len) },
+        }
     }
 }
 
 impl fmt::Debug for HostBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pooled = matches!(self.owner, Owner::Pool(_));
-        f.debug_struct("HostBuffer").field("bytes", &self.len).field("pooled", &pooled).finish()
+        let pooled = matches!(self, Self::Pool(_));
+        f.debug_struct("HostBuffer").field("bytes", &self.bytes().len()).field("pooled", &pooled).finish()
     }
 }

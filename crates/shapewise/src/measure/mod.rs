@@ -1,0 +1,7 @@
+//! Honest timings: candidates take turns, short calls are repeated, medians are kept.
+
+mod race;
+mod statistics;
+
+pub use race::{Race, RaceOptions, Timing};
+pub use statistics::Summary;

@@ -1,0 +1,166 @@
+//! All candidates of a workload, timed side by side on the same made-up data.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::Summary;
+use crate::backends::cpu::Probe;
+use crate::error::Result;
+use crate::ops::{Variant, Workload};
+use crate::selection::{Candidate, Candidates, ExplainedRefusal, run_caught};
+use crate::{Error, Runtime};
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct RaceOptions {
+    /// Samples per candidate.
+    pub samples: usize,
+    /// Short calls are repeated until a sample lasts this long.
+    pub sample_time: Duration,
+    /// Candidates whose first call takes longer than this multiple of the best are not timed further.
+    pub give_up: f64,
+}
+
+impl Default for RaceOptions {
+    fn default() -> Self {
+        Self { samples: 21, sample_time: Duration::from_millis(2), give_up: 20.0 }
+    }
+}
+
+/// What one candidate took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Timing {
+    /// Kernel name.
+    pub kernel: String,
+    /// Its parameters, in words.
+    pub parameters: String,
+    /// Predicted microseconds.
+    pub predicted_us: Option<f64>,
+    /// Measured microseconds; `null` when it was given up or failed.
+    pub measured_us: Option<Summary>,
+    /// Why there is no measurement, or why it does not count.
+    pub remark: Option<String>,
+}
+
+/// The outcome for one workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Race {
+    /// The workload in words.
+    pub workload: String,
+    /// The candidate that the policy would pick, as an index into `timings`.
+    pub chosen: usize,
+    /// Every candidate, in the order of the lists.
+    pub timings: Vec<Timing>,
+    /// Those that refused.
+    pub refusals: Vec<ExplainedRefusal>,
+}
+
+impl Race {
+    /// Checks every candidate's answer, then lets them take turns. `progress` hears how many of the turns are done.
+    pub fn run(
+        runtime: &Runtime,
+        workload: &Workload,
+        options: &RaceOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self> {
+        let (candidates, decision) = runtime.decide(workload)?;
+        let mut runners = prepare(runtime, workload, &candidates)?;
+        let first_calls: Vec<Option<f64>> =
+            runners.iter_mut().map(|r| r.sample(runtime, workload, 1)).collect();
+        let best = first_calls.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        for (runner, first) in runners.iter_mut().zip(first_calls) {
+            runner.plan(first, best, options);
+        }
+        for turn in 0..options.samples {
+            progress(turn, options.samples);
+            for runner in runners.iter_mut().filter(|r| r.remark.is_none()) {
+                if let Some(seconds) = runner.sample(runtime, workload, runner.repeats) {
+                    runner.samples.push(seconds * 1e6);
+                }
+            }
+        }
+        progress(options.samples, options.samples);
+        let refusals = candidates
+            .refused
+            .iter()
+            .map(|(kernel, why)| ExplainedRefusal {
+                kernel: kernel.name().to_owned(),
+                reasons: why.iter().map(ToString::to_string).collect(),
+            })
+            .collect();
+        let timings = runners.iter().map(Runner::timing).collect();
+        Ok(Self { workload: workload.to_string(), chosen: decision.index, timings, refusals })
+    }
+}
+
+struct Runner<'a> {
+    candidate: &'a Candidate,
+    probe: Probe,
+    repeats: usize,
+    samples: Vec<f64>,
+    remark: Option<String>,
+}
+
+/// A runner per candidate, its answer compared with the reference's.
+fn prepare<'a>(
+    runtime: &Runtime,
+    workload: &Workload,
+    candidates: &'a Candidates,
+) -> Result<Vec<Runner<'a>>> {
+    let device = runtime.device();
+    let judge = candidates
+        .accepted
+        .iter()
+        .find(|c| c.kernel.variant() == Variant::Naive && c.cost.operations <= 2e9)
+        .or(candidates.accepted.first())
+        .ok_or_else(|| Error::NoKernel { workload: workload.to_string(), refusals: candidates.refusals() })?;
+    let mut expected = Probe::new(workload, device)?;
+    let judged = run_caught(&judge.kernel, &mut expected.call(workload, &judge.parameters, device));
+    judged.map_err(|reason| Error::KernelFailed { kernel: judge.kernel.name().to_owned(), reason })?;
+    let mut runners = Vec::with_capacity(candidates.accepted.len());
+    for candidate in &candidates.accepted {
+        let mut probe = Probe::new(workload, device)?;
+        let ran = run_caught(&candidate.kernel, &mut probe.call(workload, &candidate.parameters, device));
+        let outcome = ran.and_then(|()| probe.same_outputs(&expected, workload));
+        runners.push(Runner { candidate, probe, repeats: 1, samples: Vec::new(), remark: outcome.err() });
+    }
+    Ok(runners)
+}
+
+impl Runner<'_> {
+    /// Seconds per call over `repeats` calls; `None` if it failed.
+    fn sample(&mut self, runtime: &Runtime, workload: &Workload, repeats: usize) -> Option<f64> {
+        if self.remark.is_some() {
+            return None;
+        }
+        let device = runtime.device();
+        let mut call = self.probe.call(workload, &self.candidate.parameters, device);
+        let start = Instant::now();
+        for _ in 0..repeats {
+            if let Err(reason) = run_caught(&self.candidate.kernel, &mut call) {
+                self.remark = Some(reason);
+                return None;
+            }
+        }
+        Some(start.elapsed().as_secs_f64() / repeats as f64)
+    }
+
+    fn plan(&mut self, first: Option<f64>, best: f64, options: &RaceOptions) {
+        let Some(first) = first else { return };
+        if first > best * options.give_up && first > options.sample_time.as_secs_f64() {
+            self.remark = Some(format!("given up: its first call took {:.0} times the best", first / best));
+        }
+        self.repeats = (options.sample_time.as_secs_f64() / first.max(1e-8)).ceil().max(1.0) as usize;
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            kernel: self.candidate.kernel.name().to_owned(),
+            parameters: self.candidate.parameters.to_string(),
+            predicted_us: self.candidate.predicted.map(|s| s * 1e6),
+            measured_us: Summary::of(&self.samples),
+            remark: self.remark.clone(),
+        }
+    }
+}
