@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPool};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
@@ -118,7 +118,7 @@ impl RuntimeBuilder {
         let device = Arc::new(CpuDevice::new(info, memory));
         let policy = self.policy.unwrap_or_else(|| Box::new(ScoreBased));
         let shared = Shared { device, registry: KernelRegistry::default(), policy, limits: self.limits };
-        Ok(Runtime { shared: Arc::new(shared), table: Arc::default(), forced: None })
+        Ok(Runtime { shared: Arc::new(shared), table: Arc::default(), forced: None, recorder: None })
     }
 }
 
@@ -137,6 +137,8 @@ pub struct Runtime {
     shared: Arc<Shared>,
     table: Arc<DecisionTable>,
     forced: Option<Forced>,
+    /// Set while a call is only asked what it would do.
+    recorder: Option<Arc<Mutex<Vec<Workload>>>>,
 }
 
 impl Runtime {
@@ -183,11 +185,38 @@ impl Runtime {
             return Err(Error::UnknownKernel { name: name.to_owned(), known });
         };
         let forced = Some(Forced { name: name.into(), operation: kernel.operation() });
-        Ok(Self { shared: Arc::clone(&self.shared), table: Arc::default(), forced })
+        Ok(Self { shared: Arc::clone(&self.shared), table: Arc::default(), forced, recorder: None })
     }
 
-    /// Candidates, refusals and the decision for a workload, without running it.
-    pub fn explain(&self, workload: &Workload) -> Result<Explanation> {
+    /// The workloads that a call asks for, without computing anything.
+    pub fn workloads<T>(&self, call: impl FnOnce(&Self) -> Result<T>) -> Result<Vec<Workload>> {
+        let recorded = Arc::new(Mutex::new(Vec::new()));
+        let recording = Self { recorder: Some(Arc::clone(&recorded)), ..self.clone() };
+        call(&recording)?;
+        let mut list = recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut *list))
+    }
+
+    /// Why a call runs the kernel it runs: candidates, refusals and the decision, without computing anything.
+    ///
+    /// ```
+    /// # use shapewise::{Runtime, Tensor, DType};
+    /// let rt = Runtime::builder().without_calibration().build()?;
+    /// let (a, b) = (Tensor::zeros(&[64, 64], DType::F32)?, Tensor::zeros(&[64, 64], DType::F32)?);
+    /// println!("{}", rt.explain(|rt| rt.matmul(&a, &b))?);
+    /// # Ok::<(), shapewise::Error>(())
+    /// ```
+    pub fn explain<T>(&self, call: impl FnOnce(&Self) -> Result<T>) -> Result<Explanation> {
+        let workloads = self.workloads(call)?;
+        let workload = workloads.first().ok_or_else(|| Error::InvalidArgument {
+            operation: "explain",
+            reason: "the call asks for nothing to be computed; call an operation on the runtime it is given".into(),
+        })?;
+        self.explain_workload(workload)
+    }
+
+    /// The same for a workload given as data.
+    pub fn explain_workload(&self, workload: &Workload) -> Result<Explanation> {
         let (candidates, decision) = self.decide(workload)?;
         let policy = if self.forced.is_some() { "forced" } else { self.shared.policy.name() };
         Ok(Explanation::new(workload, self.device_info(), policy, &candidates, &decision))
@@ -201,6 +230,10 @@ impl Runtime {
     /// Runs a request: a hit in the decision table launches at once.
     #[inline]
     pub fn execute(&self, request: &Request<'_>) -> Result<()> {
+        if let Some(recorder) = &self.recorder {
+            recorder.lock().unwrap_or_else(PoisonError::into_inner).push(request.workload.clone());
+            return Ok(());
+        }
         let generation = self.shared.registry.generation();
         let launched = self.table.with(&request.workload, generation, |choice| self.launch(choice, request));
         match launched {
