@@ -7,10 +7,12 @@ mod error;
 pub mod measure;
 pub mod modelling;
 pub mod ops;
+mod prepared;
 mod runtime;
 pub mod selection;
 pub mod tensor;
 
 pub use error::{Error, Result};
+pub use prepared::Prepared;
 pub use runtime::{Placement, Runtime, RuntimeBuilder, StoreLocation};
 pub use tensor::{DType, Element, Tensor, TensorView, TensorViewMut};

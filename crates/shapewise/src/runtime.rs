@@ -210,7 +210,8 @@ impl Runtime {
         let workloads = self.workloads(call)?;
         let workload = workloads.first().ok_or_else(|| Error::InvalidArgument {
             operation: "explain",
-            reason: "the call asks for nothing to be computed; call an operation on the runtime it is given".into(),
+            reason: "the call asks for nothing to be computed; call an operation on the runtime it is given"
+                .into(),
         })?;
         self.explain_workload(workload)
     }
@@ -251,13 +252,41 @@ impl Runtime {
             .map_err(|reason| Failure { kernel: choice.kernel.name().to_owned(), reason })
     }
 
+    /// The choice for a workload, decided now if it was not before, and its generation.
+    pub(crate) fn choice(&self, workload: &Workload) -> Result<(Arc<Choice>, u64)> {
+        let generation = self.shared.registry.generation();
+        if let Some(choice) = self.table.get(workload, generation) {
+            return Ok((choice, generation));
+        }
+        let choice = Arc::new(self.choose(workload)?);
+        let generation = self.shared.registry.generation();
+        self.table.publish(workload, generation, &choice);
+        Ok((choice, generation))
+    }
+
+    /// Launches a choice made earlier; one that is stale or fails goes the way of every other call.
+    #[inline]
+    pub(crate) fn launch_prepared(
+        &self,
+        choice: &Choice,
+        generation: u64,
+        workload: &Workload,
+        pointers: &[*mut u8],
+    ) -> Result<()> {
+        if generation != self.shared.registry.generation() {
+            return self.execute(&Request::again(workload, pointers));
+        }
+        let mut call = Call::new(workload, &choice.parameters, pointers, &self.shared.device);
+        selection::run_caught(&choice.kernel, &mut call).or_else(|reason| {
+            let failure = Failure { kernel: choice.kernel.name().to_owned(), reason };
+            self.recover(&Request::again(workload, pointers), failure)
+        })
+    }
+
     /// The slow path: a workload seen for the first time.
     #[cold]
     fn execute_new(&self, request: &Request<'_>) -> Result<()> {
-        let generation = self.shared.registry.generation();
-        let choice = Arc::new(self.choose(&request.workload)?);
-        // A kernel that was quarantined meanwhile has changed the generation: then the choice is not kept.
-        self.table.publish(&request.workload, generation, &choice);
+        let (choice, _) = self.choice(&request.workload)?;
         self.launch(&choice, request).or_else(|failure| self.recover(request, failure))
     }
 

@@ -51,6 +51,16 @@ impl<'a> Request<'a> {
         self.pointers.push(first);
     }
 
+    /// Every operand's description and first element.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = (&TensorDesc, *mut u8)> {
+        self.workload.operands().iter().zip(self.pointers.iter().copied())
+    }
+
+    /// A known workload on memory of its layouts.
+    pub(crate) fn again(workload: &Workload, pointers: &[*mut u8]) -> Self {
+        Self { workload: workload.clone(), pointers: pointers.iter().copied().collect(), memory: PhantomData }
+    }
+
     /// The workload.
     pub fn workload(&self) -> &Workload {
         &self.workload

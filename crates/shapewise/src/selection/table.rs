@@ -48,6 +48,12 @@ impl DecisionTable {
         snapshot.choices.get(workload).map(|choice| found(choice))
     }
 
+    /// The choice for a workload, if there is one of this generation.
+    pub fn get(&self, workload: &Workload, generation: u64) -> Option<Arc<Choice>> {
+        let snapshot = self.0.load();
+        snapshot.choices.get(workload).filter(|_| snapshot.generation == generation).cloned()
+    }
+
     /// Publishes a choice; choices of older generations are dropped.
     pub fn publish(&self, workload: &Workload, generation: u64, choice: &Arc<Choice>) {
         let key = Arc::new(workload.clone());

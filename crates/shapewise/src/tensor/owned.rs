@@ -121,6 +121,19 @@ impl Tensor {
         TensorView::unchecked(self.storage.bytes(), self.dtype, self.layout)
     }
 
+    /// The address of element `[0, 0, …]`.
+    #[inline]
+    pub(crate) fn view_first(&self) -> *const u8 {
+        self.storage.bytes().as_ptr().wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size()))
+    }
+
+    /// The address of element `[0, 0, …]`, to be written; the layout repeats no element.
+    #[inline]
+    pub(crate) fn view_first_mut(&mut self) -> Result<*mut u8> {
+        let start = Arc::get_mut(&mut self.storage).ok_or(SHARED)?.bytes_mut().as_mut_ptr();
+        Ok(start.wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size())))
+    }
+
     /// A borrowed view to be written; an error while other tensors share the memory.
     #[inline]
     pub fn view_mut(&mut self) -> Result<TensorViewMut<'_>> {

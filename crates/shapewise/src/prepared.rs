@@ -1,0 +1,100 @@
+//! A call decided once, for hot loops over small tensors.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+
+use crate::error::{Error, Result};
+use crate::ops::{ALIGNMENT, MAX_OPERANDS, Request, Workload};
+use crate::runtime::Runtime;
+use crate::selection::Choice;
+use crate::tensor::{DType, Layout, Tensor};
+
+/// An operation on tensors of fixed shapes, strides and types, with its kernel already chosen.
+///
+/// Running it skips shape checks and the decision table; the memory may be another each time.
+pub struct Prepared {
+    runtime: Runtime,
+    choice: Arc<Choice>,
+    generation: u64,
+    workload: Workload,
+    operands: ArrayVec<Expected, MAX_OPERANDS>,
+}
+
+/// What a tensor must look like to be this operand.
+struct Expected {
+    dtype: DType,
+    layout: Layout,
+    aligned: bool,
+    /// Bytes from the tensor's first element to the one the kernel starts at.
+    shift: isize,
+}
+
+impl Prepared {
+    /// `tensors` are the operands as the user sees them, inputs first, in the order of the request's operands.
+    pub(crate) fn new(runtime: &Runtime, request: Request<'_>, tensors: &[&Tensor]) -> Result<Self> {
+        let (choice, generation) = runtime.choice(request.workload())?;
+        let operands = tensors
+            .iter()
+            .zip(request.operands())
+            .map(|(tensor, (desc, first))| Expected {
+                dtype: tensor.dtype(),
+                layout: *tensor.layout(),
+                aligned: desc.aligned,
+                shift: (first as isize).wrapping_sub(tensor.view_first() as isize),
+            })
+            .collect();
+        Ok(Self { runtime: runtime.clone(), choice, generation, workload: request.workload, operands })
+    }
+
+    /// Name of the kernel that runs.
+    pub fn kernel(&self) -> &str {
+        self.choice.kernel.name()
+    }
+
+    /// Computes `output` from `inputs`, which look exactly like those it was prepared for.
+    pub fn run(&self, inputs: &[&Tensor], output: &mut Tensor) -> Result<()> {
+        if inputs.len() + 1 != self.operands.len() {
+            return Err(mismatch(format!(
+                "{} inputs were given, {} are needed",
+                inputs.len(),
+                self.operands.len() - 1
+            )));
+        }
+        let mut pointers = ArrayVec::<*mut u8, MAX_OPERANDS>::new();
+        for (i, (tensor, expected)) in inputs.iter().zip(&self.operands).enumerate() {
+            pointers.push(expected.address(tensor, tensor.view_first().cast_mut(), i)?);
+        }
+        let first = output.view_first_mut()?;
+        let last = inputs.len();
+        pointers.push(self.operands[last].address(output, first, last)?);
+        self.runtime.launch_prepared(&self.choice, self.generation, &self.workload, &pointers)
+    }
+}
+
+impl Expected {
+    #[inline]
+    fn address(&self, tensor: &Tensor, first: *mut u8, i: usize) -> Result<*mut u8> {
+        let same = tensor.dtype() == self.dtype
+            && tensor.layout().shape == self.layout.shape
+            && tensor.layout().strides == self.layout.strides;
+        let start = first.wrapping_offset(self.shift);
+        if same && (!self.aligned || (start as usize).is_multiple_of(ALIGNMENT)) {
+            return Ok(start);
+        }
+        Err(mismatch(format!(
+            "operand {i} is {} {} with strides {:?}{}, prepared was {} {} with strides {:?}; prepare another call for it",
+            tensor.dtype(),
+            tensor.layout().shape,
+            tensor.layout().strides,
+            if same { " at an unaligned address" } else { "" },
+            self.dtype,
+            self.layout.shape,
+            self.layout.strides,
+        )))
+    }
+}
+
+fn mismatch(reason: String) -> Error {
+    Error::ShapeMismatch { operation: "prepared call", reason }
+}
