@@ -10,6 +10,7 @@ pub mod ops;
 mod prepared;
 mod runtime;
 pub mod selection;
+pub mod store;
 pub mod tensor;
 
 pub use error::{Error, Result};

@@ -35,6 +35,17 @@ pub struct Caches {
     pub l3: Option<usize>,
 }
 
+/// CPUs that are equally near to a piece of the memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumaNode {
+    /// Its number.
+    pub id: usize,
+    /// Its CPUs.
+    pub cpus: Vec<usize>,
+    /// Its memory in bytes.
+    pub memory: Option<usize>,
+}
+
 /// What was found about a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
@@ -42,12 +53,26 @@ pub struct DeviceInfo {
     pub backend: BackendKind,
     /// The name its maker gave it.
     pub name: String,
+    /// Maker, family, model and stepping: what tells two designs of the same name apart.
+    pub model: Option<String>,
+    /// Instruction set extensions that kernels care about, by their usual names.
+    pub features: Vec<String>,
+    /// Threads that can run at once, within what this process is allowed.
+    pub cores: usize,
+    /// Cores that share no execution units.
+    pub physical_cores: Option<usize>,
     /// Threads the runtime uses on it.
     pub threads: usize,
     /// Instruction sets that kernels may use, worst first.
     pub isas: Vec<Isa>,
     /// Data caches.
     pub caches: Caches,
+    /// CPUs that share a third-level cache, one list for each cache.
+    pub l3_groups: Vec<Vec<usize>>,
+    /// NUMA nodes; empty where the machine does not tell.
+    pub numa: Vec<NumaNode>,
+    /// Bytes of memory that may be used at most.
+    pub memory: Option<usize>,
     /// Measured peaks; `None` before calibration.
     pub peaks: Option<Peaks>,
 }

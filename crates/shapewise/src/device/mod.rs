@@ -1,9 +1,13 @@
 //! Devices: what was found, what it can do at most.
 
+mod calibration;
+mod fingerprint;
 mod info;
 mod peaks;
 
-pub use info::{BackendKind, Caches, DeviceInfo};
+pub use calibration::{CALIBRATION_VERSION, Calibration, calibrate};
+pub use fingerprint::Fingerprint;
+pub use info::{BackendKind, Caches, DeviceInfo, NumaNode};
 pub use peaks::{ArithmeticPeak, BandwidthPeak, Level, Peaks};
 
 /// A family of devices: finds them on this machine.

@@ -55,6 +55,8 @@ pub struct Peaks {
     pub hand_off: Option<f64>,
     /// Seconds to do so when they sleep.
     pub wake: Option<f64>,
+    /// Whether something else took the machine's time meanwhile, so that the true peaks may be higher.
+    pub busy: bool,
 }
 
 impl Peaks {
@@ -69,6 +71,51 @@ impl Peaks {
     /// Bytes per second that a copy moves at a level on `threads` threads.
     pub fn bandwidth(&self, level: Level, threads: usize) -> Option<f64> {
         interpolate(self.bandwidth.iter().filter(|p| p.level == level).map(|p| (p.threads, p.copy)), threads)
+    }
+}
+
+impl Peaks {
+    /// Whether every number is one that can have been measured.
+    pub fn is_plausible(&self) -> bool {
+        let rates = self.arithmetic.iter().map(|p| p.operations_per_second);
+        let rates = rates.chain(self.bandwidth.iter().flat_map(|p| [p.read, p.copy, p.stream]));
+        let mut all = rates.chain(self.hand_off).chain(self.wake);
+        !self.arithmetic.is_empty() && all.all(|number| number.is_finite() && number > 0.0)
+    }
+
+    /// The better of two measurements of the same device, number by number; busy if both were.
+    #[must_use]
+    pub fn best_of(mut self, other: Self) -> Self {
+        for theirs in other.arithmetic {
+            let same =
+                |ours: &&mut ArithmeticPeak| ours.unit == theirs.unit && ours.threads == theirs.threads;
+            match self.arithmetic.iter_mut().find(same) {
+                Some(ours) => {
+                    ours.operations_per_second = ours.operations_per_second.max(theirs.operations_per_second);
+                }
+                None => self.arithmetic.push(theirs),
+            }
+        }
+        for theirs in other.bandwidth {
+            let same =
+                |ours: &&mut BandwidthPeak| ours.level == theirs.level && ours.threads == theirs.threads;
+            match self.bandwidth.iter_mut().find(same) {
+                Some(ours) => {
+                    ours.read = ours.read.max(theirs.read);
+                    ours.copy = ours.copy.max(theirs.copy);
+                    ours.stream = ours.stream.max(theirs.stream);
+                }
+                None => self.bandwidth.push(theirs),
+            }
+        }
+        let least = |ours: Option<f64>, theirs: Option<f64>| match (ours, theirs) {
+            (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
+            (ours, theirs) => ours.or(theirs),
+        };
+        self.hand_off = least(self.hand_off, other.hand_off);
+        self.wake = least(self.wake, other.wake);
+        self.busy &= other.busy;
+        self
     }
 }
 
@@ -95,5 +142,36 @@ mod tests {
         let at = |threads| interpolate(points.into_iter(), threads);
         assert_eq!([at(1), at(2), at(4), at(9)], [Some(10.0), Some(20.0), Some(40.0), Some(40.0)]);
         assert_eq!(interpolate([].into_iter(), 1), None);
+    }
+
+    #[test]
+    fn the_better_of_two_measurements() {
+        let unit = ComputeUnit { dtype: crate::DType::F32, isa: None };
+        let bandwidth = |level, read, copy| BandwidthPeak { level, threads: 1, read, copy, stream: 1.0 };
+        let first = Peaks {
+            arithmetic: vec![ArithmeticPeak { unit, threads: 1, operations_per_second: 5.0 }],
+            bandwidth: vec![bandwidth(Level::L1, 10.0, 20.0)],
+            hand_off: Some(1.0),
+            wake: None,
+            busy: true,
+        };
+        let second = Peaks {
+            arithmetic: vec![
+                ArithmeticPeak { unit, threads: 1, operations_per_second: 4.0 },
+                ArithmeticPeak { unit, threads: 2, operations_per_second: 9.0 },
+            ],
+            bandwidth: vec![bandwidth(Level::L1, 12.0, 19.0), bandwidth(Level::L2, 1.0, 1.0)],
+            hand_off: Some(2.0),
+            wake: Some(3.0),
+            busy: false,
+        };
+        let best = first.best_of(second);
+        assert_eq!([best.arithmetic(unit, 1), best.arithmetic(unit, 2)], [Some(5.0), Some(9.0)]);
+        assert_eq!(best.bandwidth, [bandwidth(Level::L1, 12.0, 20.0), bandwidth(Level::L2, 1.0, 1.0)]);
+        assert_eq!((best.hand_off, best.wake, best.busy), (Some(1.0), Some(3.0), false));
+        assert!(best.is_plausible());
+        assert!(!Peaks { wake: Some(f64::INFINITY), ..best.clone() }.is_plausible());
+        assert!(!Peaks { hand_off: Some(0.0), ..best }.is_plausible());
+        assert!(!Peaks::default().is_plausible(), "nothing was measured");
     }
 }

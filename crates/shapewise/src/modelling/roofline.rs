@@ -46,7 +46,7 @@ mod tests {
             arithmetic: vec![arithmetic(1, 1e9), arithmetic(2, 2e9)],
             bandwidth: vec![bandwidth(Level::L1, 1e10), bandwidth(Level::Memory, 1e9)],
             hand_off: Some(1e-6),
-            wake: None,
+            ..Peaks::default()
         }
     }
 

@@ -1,8 +1,9 @@
 //! The CPU as a device: threads, memory, and what is known about it.
 
 use super::simd::Isa;
+use super::topology::Topology;
 use super::{MemoryPool, PooledBytes, ThreadPool};
-use crate::device::{Backend, BackendKind, Caches, Device, DeviceInfo};
+use crate::device::{Backend, BackendKind, Device, DeviceInfo};
 use crate::error::Result;
 
 /// The processor this program runs on.
@@ -59,13 +60,20 @@ impl Backend for CpuBackend {
     }
 
     fn find(&self) -> Vec<DeviceInfo> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let found = Topology::detect();
         vec![DeviceInfo {
             backend: BackendKind::Cpu,
-            name: "CPU".into(),
-            threads,
+            name: found.brand.unwrap_or_else(|| "CPU".into()),
+            model: found.model,
+            features: found.features,
+            cores: found.logical_cores,
+            physical_cores: found.physical_cores,
+            threads: found.logical_cores,
             isas: Isa::available().to_vec(),
-            caches: Caches::default(),
+            caches: found.caches,
+            l3_groups: found.l3_groups,
+            numa: found.numa,
+            memory: found.memory,
             peaks: None,
         }]
     }

@@ -9,10 +9,10 @@ mod macos;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use serde::{Deserialize, Serialize};
+use crate::device::{Caches, NumaNode};
 
 /// Processor and memory, as far as the machine tells.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// The name its maker gave it.
     pub brand: Option<String>,
@@ -24,28 +24,13 @@ pub struct Topology {
     pub logical_cores: usize,
     /// Cores that share no execution units.
     pub physical_cores: Option<usize>,
-    /// First-level data cache of one core, in bytes; of the largest core where they differ.
-    pub l1d: Option<usize>,
-    /// Second-level cache of one core, in bytes.
-    pub l2: Option<usize>,
-    /// One third-level cache, in bytes.
-    pub l3: Option<usize>,
+    /// Data caches; of the largest core where they differ.
+    pub caches: Caches,
     /// CPUs that share a third-level cache, one list for each cache.
     pub l3_groups: Vec<Vec<usize>>,
     /// NUMA nodes; empty where the machine does not tell.
     pub numa: Vec<NumaNode>,
     /// Memory that this process may use at most, in bytes.
-    pub memory: Option<usize>,
-}
-
-/// CPUs that are equally near to a piece of the memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NumaNode {
-    /// Its number.
-    pub id: usize,
-    /// Its CPUs.
-    pub cpus: Vec<usize>,
-    /// Its memory in bytes.
     pub memory: Option<usize>,
 }
 
@@ -106,7 +91,8 @@ mod tests {
         let found = Topology::detect();
         assert!(found.logical_cores >= 1);
         assert!(found.physical_cores.is_none_or(|cores| cores >= 1));
-        for (small, large) in [(found.l1d, found.l2), (found.l2, found.l3)] {
+        let Caches { l1d, l2, l3 } = found.caches;
+        for (small, large) in [(l1d, l2), (l2, l3)] {
             if let (Some(small), Some(large)) = (small, large) {
                 assert!(small > 0 && small <= large);
             }

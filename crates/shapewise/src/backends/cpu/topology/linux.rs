@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use super::{NumaNode, Topology};
+use super::Topology;
+use crate::device::NumaNode;
 
 /// No file read here is longer; a longer one is not what it seems.
 const LONGEST: u64 = 4 << 20;
@@ -37,11 +38,11 @@ fn read_caches(cpus: &[(usize, std::path::PathBuf)], found: &mut Topology) {
                 continue;
             }
             let level = match field("level").as_deref() {
-                Some("1") => &mut found.l1d,
-                Some("2") => &mut found.l2,
+                Some("1") => &mut found.caches.l1d,
+                Some("2") => &mut found.caches.l2,
                 Some("3") => {
                     groups.extend(field("shared_cpu_list").and_then(|list| cpu_list(&list)));
-                    &mut found.l3
+                    &mut found.caches.l3
                 }
                 _ => continue,
             };
@@ -152,6 +153,7 @@ fn model(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Caches;
     use proptest::prelude::*;
 
     /// A folder that goes away with its test.
@@ -209,7 +211,8 @@ mod tests {
         folder.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\n\nprocessor\t: 1\n");
         folder.write("proc/meminfo", "MemTotal:       24682280 kB\nMemFree:         1 kB\n");
         let found = folder.read();
-        assert_eq!((found.l1d, found.l2, found.l3), (Some(48 << 10), Some(2 << 20), Some(32 << 20)));
+        let caches = Caches { l1d: Some(48 << 10), l2: Some(2 << 20), l3: Some(32 << 20) };
+        assert_eq!(found.caches, caches);
         assert_eq!(found.l3_groups, [[0, 2], [1, 3]]);
         assert_eq!(found.physical_cores, Some(2));
         let first = NumaNode { id: 0, cpus: vec![0, 2], memory: Some(13_722_180 << 10) };

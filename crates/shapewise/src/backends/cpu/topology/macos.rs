@@ -8,9 +8,9 @@ use super::Topology;
 pub fn read(found: &mut Topology) {
     let size = |name| number(name).filter(|&bytes| bytes > 0);
     // The fast cores have names of their own where there are two kinds.
-    found.l1d = size(c"hw.perflevel0.l1dcachesize").or_else(|| size(c"hw.l1dcachesize"));
-    found.l2 = size(c"hw.perflevel0.l2cachesize").or_else(|| size(c"hw.l2cachesize"));
-    found.l3 = size(c"hw.perflevel0.l3cachesize").or_else(|| size(c"hw.l3cachesize"));
+    found.caches.l1d = size(c"hw.perflevel0.l1dcachesize").or_else(|| size(c"hw.l1dcachesize"));
+    found.caches.l2 = size(c"hw.perflevel0.l2cachesize").or_else(|| size(c"hw.l2cachesize"));
+    found.caches.l3 = size(c"hw.perflevel0.l3cachesize").or_else(|| size(c"hw.l3cachesize"));
     found.physical_cores = size(c"hw.physicalcpu");
     found.memory = size(c"hw.memsize");
     found.brand = bytes(c"machdep.cpu.brand_string").and_then(|bytes| {

@@ -21,9 +21,9 @@ pub fn read(found: &mut Topology) {
     }
     for Cache { level, bytes } in caches() {
         let size = match level {
-            1 => &mut found.l1d,
-            2 => &mut found.l2,
-            3 => &mut found.l3,
+            1 => &mut found.caches.l1d,
+            2 => &mut found.caches.l2,
+            3 => &mut found.caches.l3,
             _ => continue,
         };
         size.get_or_insert(bytes);
@@ -143,7 +143,7 @@ mod tests {
         let mut alone = Topology::default();
         read(&mut alone);
         let both = Topology::detect();
-        for (own, system) in [(alone.l1d, both.l1d), (alone.l2, both.l2)] {
+        for (own, system) in [(alone.caches.l1d, both.caches.l1d), (alone.caches.l2, both.caches.l2)] {
             if let (Some(own), Some(system)) = (own, system) {
                 assert_eq!(own, system);
             }
