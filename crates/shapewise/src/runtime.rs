@@ -12,6 +12,7 @@ use crate::selection::{
     self, Candidates, Choice, Decision, DecisionTable, Explanation, KernelRegistry, Limits, Policy,
     ScoreBased,
 };
+use crate::store::{self, CalibrationFiles};
 use crate::tensor::{DType, Shape, Tensor};
 
 /// Where operations run.
@@ -36,6 +37,17 @@ pub enum StoreLocation {
     Directory(PathBuf),
     /// Nowhere: everything is measured anew in each process.
     None,
+}
+
+impl StoreLocation {
+    /// The files of calibrations there.
+    fn calibrations(&self) -> Option<CalibrationFiles> {
+        match self {
+            Self::Default => store::cache_directory().map(CalibrationFiles::new),
+            Self::Directory(folder) => Some(CalibrationFiles::new(folder)),
+            Self::None => None,
+        }
+    }
 }
 
 /// Settings of a [`Runtime`] that differ from the defaults.
@@ -115,7 +127,11 @@ impl RuntimeBuilder {
         })?;
         info.threads = self.threads.unwrap_or(info.threads);
         let memory = MemoryPool::new(self.limits.memory);
-        let device = Arc::new(CpuDevice::new(info, memory));
+        let mut device = CpuDevice::new(info, memory);
+        if !self.uncalibrated {
+            device.calibrate(self.store.calibrations().as_ref());
+        }
+        let device = Arc::new(device);
         let policy = self.policy.unwrap_or_else(|| Box::new(ScoreBased));
         let shared = Shared { device, registry: KernelRegistry::default(), policy, limits: self.limits };
         Ok(Runtime { shared: Arc::new(shared), table: Arc::default(), forced: None, recorder: None })

@@ -86,9 +86,9 @@ mod tests {
         Peaks { arithmetic: vec![peak], busy, ..Peaks::default() }
     }
 
-    fn kept(attempts: u32, peaks: Peaks) -> Option<Calibration> {
+    fn kept(attempts: u32, peaks: Peaks) -> Calibration {
         let fingerprint = Fingerprint::of(&example());
-        Some(Calibration { fingerprint, device: String::new(), attempts, peaks })
+        Calibration { fingerprint, device: String::new(), attempts, peaks }
     }
 
     #[test]
@@ -103,14 +103,14 @@ mod tests {
     #[test]
     fn a_good_one_is_taken_and_a_busy_one_improved() {
         let device = example();
-        let good = settle(&device, kept(1, measured(5.0, false)), None, || unreachable!("it is good"));
+        let good = settle(&device, Some(kept(1, measured(5.0, false))), None, || unreachable!("it is good"));
         assert_eq!(good, measured(5.0, false));
-        let improved = settle(&device, kept(1, measured(5.0, true)), None, || measured(7.0, true));
+        let improved = settle(&device, Some(kept(1, measured(5.0, true))), None, || measured(7.0, true));
         assert_eq!(improved, measured(7.0, true));
-        let calm = settle(&device, kept(2, measured(5.0, true)), None, || measured(4.0, false));
+        let calm = settle(&device, Some(kept(2, measured(5.0, true))), None, || measured(4.0, false));
         assert_eq!(calm, measured(5.0, false));
         let enough =
-            settle(&device, kept(MOST_ATTEMPTS, measured(5.0, true)), None, || unreachable!("enough"));
+            settle(&device, Some(kept(MOST_ATTEMPTS, measured(5.0, true))), None, || unreachable!("enough"));
         assert_eq!(enough, measured(5.0, true));
     }
 }

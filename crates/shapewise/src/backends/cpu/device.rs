@@ -1,10 +1,12 @@
 //! The CPU as a device: threads, memory, and what is known about it.
 
+use super::calibrate::measure;
 use super::simd::Isa;
 use super::topology::Topology;
 use super::{MemoryPool, PooledBytes, ThreadPool};
-use crate::device::{Backend, BackendKind, Device, DeviceInfo};
+use crate::device::{Backend, BackendKind, Device, DeviceInfo, calibrate};
 use crate::error::Result;
+use crate::store::CalibrationFiles;
 
 /// The processor this program runs on.
 pub struct CpuDevice {
@@ -18,6 +20,12 @@ impl CpuDevice {
     pub fn new(info: DeviceInfo, memory: MemoryPool) -> Self {
         let threads = ThreadPool::new(info.threads);
         Self { info, threads, memory }
+    }
+
+    /// Fills in the peaks: those that were kept for this device, or measured now, which takes about two seconds.
+    pub fn calibrate(&mut self, files: Option<&CalibrationFiles>) {
+        let peaks = calibrate(&self.info, files, || measure(&self.info, &self.threads));
+        self.info.peaks = Some(peaks);
     }
 
     /// The pool of threads.

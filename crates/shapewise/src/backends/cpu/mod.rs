@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod buffer;
+pub mod calibrate;
 mod device;
 mod operand;
 mod pool;

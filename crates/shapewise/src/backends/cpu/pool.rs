@@ -386,6 +386,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the interpreter stops where the system refuses")]
     fn impossible_sizes_are_errors() {
         let pool = MemoryPool::default();
         for bytes in [usize::MAX, isize::MAX as usize, LARGEST + 1, LARGEST] {
