@@ -1,6 +1,8 @@
 //! The CPU: instruction sets, threads, memory.
 #![allow(unsafe_code)]
 
+#[cfg(feature = "blas")]
+pub mod blas;
 mod buffer;
 pub mod calibrate;
 mod device;
