@@ -31,17 +31,21 @@ struct Expected {
 }
 
 impl Prepared {
-    /// `tensors` are the operands as the user sees them, inputs first, in the order of the request's operands.
-    pub(crate) fn new(runtime: &Runtime, request: Request<'_>, tensors: &[&Tensor]) -> Result<Self> {
+    /// `tensors` are type, layout and first element of the operands as the user sees them, in the request's order.
+    pub(crate) fn new(
+        runtime: &Runtime,
+        request: Request<'_>,
+        tensors: &[(DType, Layout, *const u8)],
+    ) -> Result<Self> {
         let (choice, generation) = runtime.choice(request.workload())?;
         let operands = tensors
             .iter()
             .zip(request.operands())
-            .map(|(tensor, (desc, first))| Expected {
-                dtype: tensor.dtype(),
-                layout: *tensor.layout(),
+            .map(|(&(dtype, layout, start), (desc, first))| Expected {
+                dtype,
+                layout,
                 aligned: desc.aligned,
-                shift: (first as isize).wrapping_sub(tensor.view_first() as isize),
+                shift: (first as isize).wrapping_sub(start as isize),
             })
             .collect();
         Ok(Self { runtime: runtime.clone(), choice, generation, workload: request.workload, operands })

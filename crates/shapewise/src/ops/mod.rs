@@ -3,6 +3,7 @@
 mod activation;
 mod call;
 mod cost;
+pub mod elementwise;
 mod kernel;
 pub mod matmul;
 mod parameters;
@@ -24,6 +25,8 @@ pub use workload::{ALIGNMENT, MAX_OPERANDS, TensorDesc, Workload};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
+    /// A function, or a fused chain of them, of each element.
+    Elementwise(elementwise::Program),
     /// Matrix product, with bias and activation.
     Matmul(matmul::MatmulAttributes),
 }
@@ -33,17 +36,20 @@ pub enum Operation {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperationKind {
+    /// Functions of each element.
+    Elementwise,
     /// Matrix product.
     Matmul,
 }
 
 impl OperationKind {
     /// Every operation.
-    pub const ALL: &'static [OperationKind] = &[OperationKind::Matmul];
+    pub const ALL: &'static [OperationKind] = &[OperationKind::Elementwise, OperationKind::Matmul];
 
     /// The name in kernels' names and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Elementwise => "elementwise",
             Self::Matmul => "matmul",
         }
     }
@@ -51,6 +57,7 @@ impl OperationKind {
     /// The built-in kernels, reference last.
     pub fn kernels(self) -> &'static [&'static dyn Kernel] {
         match self {
+            Self::Elementwise => elementwise::KERNELS,
             Self::Matmul => matmul::KERNELS,
         }
     }
@@ -60,6 +67,7 @@ impl Operation {
     /// The operation without its attributes.
     pub const fn kind(&self) -> OperationKind {
         match self {
+            Self::Elementwise(_) => OperationKind::Elementwise,
             Self::Matmul(_) => OperationKind::Matmul,
         }
     }
@@ -88,6 +96,7 @@ impl FromStr for OperationKind {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Elementwise(program) => write!(f, "elementwise {program}"),
             Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
         }
     }

@@ -50,6 +50,11 @@ impl Candidates {
                 out.refused.push((kernel, Refusals::one(Refusal::Quarantined(why))));
                 continue;
             }
+            if workload.in_place() && !kernel.in_place() {
+                let reason = Refusal::Shape("an output apart from its inputs".into());
+                out.refused.push((kernel, Refusals::one(reason)));
+                continue;
+            }
             if let Err(reasons) = kernel.supports(workload, device) {
                 out.refused.push((kernel, reasons));
                 continue;

@@ -1,0 +1,330 @@
+//! Element-wise operations: one function or a fused chain of them, in one pass over memory.
+
+mod canonical;
+mod cpu_reference;
+mod function;
+mod program;
+mod value;
+
+use arrayvec::ArrayVec;
+
+use super::{Kernel, Operation, Request, Workload};
+use crate::error::{Error, Result};
+use crate::tensor::{DType, Layout, Output, Shape, Tensor, TensorView, TensorViewMut};
+use crate::{Prepared, Runtime};
+use canonical::{Operands, canonical};
+
+pub use function::Function;
+pub use program::{Expr, MAX_CONSTANTS, MAX_INPUTS, MAX_STEPS, Program, Source, Step};
+
+/// Every kernel, reference last.
+pub static KERNELS: &[&dyn Kernel] = &[&cpu_reference::Reference];
+
+/// The program of an element-wise workload.
+///
+/// # Panics
+/// If the workload is of another operation; kernels are only asked about their own.
+pub(crate) fn program_of(workload: &Workload) -> &Program {
+    match workload.operation() {
+        Operation::Elementwise(program) => program,
+        other => unreachable!("{other} is not element-wise"),
+    }
+}
+
+impl Runtime {
+    /// Runs a program over tensors that broadcast to a common shape.
+    ///
+    /// ```
+    /// use shapewise::{Runtime, Tensor, ops::elementwise::Program};
+    /// let rt = Runtime::builder().without_calibration().build()?;
+    /// let a = Tensor::from_vec(vec![-1.0f32, 2.0], &[2])?;
+    /// let fused = Program::build(2, |x| (x[0] * x[1] + 1.0).relu())?;
+    /// let out = rt.elementwise(&fused, &[a.view(), a.view()])?;
+    /// assert_eq!(out.to_vec::<f32>()?, [2.0, 5.0]);
+    /// # Ok::<(), shapewise::Error>(())
+    /// ```
+    pub fn elementwise(&self, program: &Program, inputs: &[TensorView<'_>]) -> Result<Tensor> {
+        let dtype = output_type(program, inputs)?;
+        let mut out = self.allocate(&output_shape(inputs)?, dtype)?;
+        self.execute(&request(program, inputs, out.view_mut()?)?)?;
+        Ok(out)
+    }
+
+    /// The same into a given output, whose shape the inputs must broadcast to.
+    pub fn elementwise_into<'a>(
+        &self,
+        program: &Program,
+        inputs: &[TensorView<'a>],
+        out: impl Output<'a>,
+    ) -> Result<()> {
+        self.execute(&request(program, inputs, out.into_view_mut()?)?)
+    }
+
+    /// Runs a program whose first input is `target` itself, and writes the result there.
+    pub fn elementwise_in_place<'a>(
+        &self,
+        program: &Program,
+        target: impl Output<'a>,
+        others: &[TensorView<'a>],
+    ) -> Result<()> {
+        let mut target = target.into_view_mut()?;
+        let mut types = ArrayVec::<DType, MAX_INPUTS>::new();
+        types.push(target.dtype());
+        for view in others {
+            types.try_push(view.dtype()).map_err(|_| too_many(others.len() + 1))?;
+        }
+        check_output(program.output_type(&types)?, target.dtype())?;
+        let mut layouts = Operands::new();
+        layouts.push(*target.layout());
+        layouts.extend(others.iter().map(|view| *view.layout()));
+        layouts.push(*target.layout());
+        let layouts = canonical(layouts)?;
+        let mut target = target.reborrow().with_layout(layouts[0])?;
+        let mut request = Request::new(Operation::Elementwise(*program));
+        request.input_in_place(&mut target);
+        for (view, layout) in others.iter().zip(&layouts[1..]) {
+            request.input(&view.with_layout(*layout)?);
+        }
+        request.output(target);
+        self.execute(&request)
+    }
+
+    /// Decides a program for tensors of these layouts once; see [`Prepared`].
+    pub fn prepare_elementwise(
+        &self,
+        program: &Program,
+        inputs: &[&Tensor],
+        out: &mut Tensor,
+    ) -> Result<Prepared> {
+        let views: ArrayVec<TensorView<'_>, MAX_INPUTS> =
+            inputs.iter().take(MAX_INPUTS).map(|t| t.view()).collect();
+        if inputs.len() > MAX_INPUTS {
+            return Err(too_many(inputs.len()));
+        }
+        let layout = *out.layout();
+        let start = out.view_first_mut()?;
+        let request = request(program, &views, out.view_mut()?)?;
+        let mut operands: Vec<_> = inputs.iter().map(|t| (t.dtype(), *t.layout(), t.view_first())).collect();
+        operands.push((request.workload().outputs()[0].dtype, layout, start.cast_const()));
+        Prepared::new(self, request, &operands)
+    }
+
+    /// The second where the condition is true, the third elsewhere.
+    pub fn where_<'a, 'b, 'c>(
+        &self,
+        condition: impl Into<TensorView<'a>>,
+        a: impl Into<TensorView<'b>>,
+        b: impl Into<TensorView<'c>>,
+    ) -> Result<Tensor> {
+        self.elementwise(&Program::single(Function::Where, &[]), &[condition.into(), a.into(), b.into()])
+    }
+
+    /// Into the range from `low` to `high`; NaN stays.
+    pub fn clamp<'a>(&self, a: impl Into<TensorView<'a>>, low: f64, high: f64) -> Result<Tensor> {
+        if low > high || low.is_nan() || high.is_nan() {
+            return Err(Error::InvalidArgument {
+                operation: "clamp",
+                reason: format!("the range from {low} to {high} is empty; low ≤ high is needed"),
+            });
+        }
+        self.elementwise(&Program::single(Function::Clamp, &[low, high]), &[a.into()])
+    }
+
+    /// `a` where positive, `slope · a` elsewhere.
+    pub fn leaky_relu<'a>(&self, a: impl Into<TensorView<'a>>, slope: f64) -> Result<Tensor> {
+        self.elementwise(&Program::single(Function::LeakyRelu, &[slope]), &[a.into()])
+    }
+
+    /// Another element type, by the rules of [`Function::Cast`].
+    pub fn cast<'a>(&self, a: impl Into<TensorView<'a>>, to: DType) -> Result<Tensor> {
+        self.elementwise(&Program::single(Function::Cast(to), &[]), &[a.into()])
+    }
+}
+
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident $into:ident $in_place:ident $function:ident;)*) => {
+        impl Runtime {$(
+            $(#[$doc])*
+            pub fn $name<'a, 'b>(
+                &self,
+                a: impl Into<TensorView<'a>>,
+                b: impl Into<TensorView<'b>>,
+            ) -> Result<Tensor> {
+                self.elementwise(&Program::single(Function::$function, &[]), &[a.into(), b.into()])
+            }
+
+            /// The same into a given output.
+            pub fn $into<'a>(
+                &self,
+                a: impl Into<TensorView<'a>>,
+                b: impl Into<TensorView<'a>>,
+                out: impl Output<'a>,
+            ) -> Result<()> {
+                self.elementwise_into(&Program::single(Function::$function, &[]), &[a.into(), b.into()], out)
+            }
+
+            /// The same with the first operand overwritten by the result.
+            pub fn $in_place<'a>(&self, a: impl Output<'a>, b: impl Into<TensorView<'a>>) -> Result<()> {
+                self.elementwise_in_place(&Program::single(Function::$function, &[]), a, &[b.into()])
+            }
+        )*}
+    };
+}
+
+binary! {
+    /// `a + b`, broadcast; integers wrap.
+    add add_into add_in_place Add;
+    /// `a - b`, broadcast; integers wrap.
+    sub sub_into sub_in_place Sub;
+    /// `a · b`, broadcast; integers wrap.
+    mul mul_into mul_in_place Mul;
+    /// `a / b`, broadcast; integers truncate and `a / 0` is 0.
+    div div_into div_in_place Div;
+    /// The smaller one of each pair, NaN if either is.
+    min min_into min_in_place Min;
+    /// The larger one of each pair, NaN if either is.
+    max max_into max_in_place Max;
+    /// `a` to the power `b`.
+    pow pow_into pow_in_place Pow;
+}
+
+macro_rules! comparison {
+    ($($(#[$doc:meta])* $name:ident $function:ident;)*) => {
+        impl Runtime {$(
+            $(#[$doc])*
+            pub fn $name<'a, 'b>(
+                &self,
+                a: impl Into<TensorView<'a>>,
+                b: impl Into<TensorView<'b>>,
+            ) -> Result<Tensor> {
+                self.elementwise(&Program::single(Function::$function, &[]), &[a.into(), b.into()])
+            }
+        )*}
+    };
+}
+
+comparison! {
+    /// `a == b` as truth values.
+    equal Equal;
+    /// `a != b` as truth values.
+    not_equal NotEqual;
+    /// `a < b` as truth values.
+    less Less;
+    /// `a <= b` as truth values.
+    less_equal LessEqual;
+    /// `a > b` as truth values.
+    greater Greater;
+    /// `a >= b` as truth values.
+    greater_equal GreaterEqual;
+}
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident $into:ident $in_place:ident $function:ident;)*) => {
+        impl Runtime {$(
+            $(#[$doc])*
+            pub fn $name<'a>(&self, a: impl Into<TensorView<'a>>) -> Result<Tensor> {
+                self.elementwise(&Program::single(Function::$function, &[]), &[a.into()])
+            }
+
+            /// The same into a given output.
+            pub fn $into<'a>(&self, a: impl Into<TensorView<'a>>, out: impl Output<'a>) -> Result<()> {
+                self.elementwise_into(&Program::single(Function::$function, &[]), &[a.into()], out)
+            }
+
+            /// The same with the operand overwritten by the result.
+            pub fn $in_place<'a>(&self, a: impl Output<'a>) -> Result<()> {
+                self.elementwise_in_place(&Program::single(Function::$function, &[]), a, &[])
+            }
+        )*}
+    };
+}
+
+unary! {
+    /// `-a`; integers wrap.
+    neg neg_into neg_in_place Neg;
+    /// Magnitude.
+    abs abs_into abs_in_place Abs;
+    /// `eᵃ`
+    exp exp_into exp_in_place Exp;
+    /// Natural logarithm.
+    log log_into log_in_place Log;
+    /// Square root.
+    sqrt sqrt_into sqrt_in_place Sqrt;
+    /// `1 / √a`
+    rsqrt rsqrt_into rsqrt_in_place Rsqrt;
+    /// Sine.
+    sin sin_into sin_in_place Sin;
+    /// Cosine.
+    cos cos_into cos_in_place Cos;
+    /// Hyperbolic tangent.
+    tanh tanh_into tanh_in_place Tanh;
+    /// `1 / (1 + e⁻ᵃ)`
+    sigmoid sigmoid_into sigmoid_in_place Sigmoid;
+    /// `max(a, 0)`, NaN stays.
+    relu relu_into relu_in_place Relu;
+    /// `a · Φ(a)`, by erf.
+    gelu gelu_into gelu_in_place Gelu;
+    /// `a · sigmoid(a)`
+    silu silu_into silu_in_place Silu;
+}
+
+/// The question that a program on these operands asks, in canonical form.
+#[inline]
+fn request<'a>(program: &Program, inputs: &[TensorView<'a>], out: TensorViewMut<'a>) -> Result<Request<'a>> {
+    check_output(output_type(program, inputs)?, out.dtype())?;
+    let mut layouts: Operands = inputs.iter().map(|view| *view.layout()).collect();
+    layouts.push(*out.layout());
+    let layouts = canonical(layouts)?;
+    let mut request = Request::new(Operation::Elementwise(*program));
+    for (view, layout) in inputs.iter().zip(&layouts) {
+        request.input(&view.with_layout(*layout)?);
+    }
+    request.output(out.with_layout(layouts[inputs.len()])?);
+    Ok(request)
+}
+
+#[inline]
+fn output_type(program: &Program, inputs: &[TensorView<'_>]) -> Result<DType> {
+    if inputs.len() > MAX_INPUTS {
+        return Err(too_many(inputs.len()));
+    }
+    let types: ArrayVec<DType, MAX_INPUTS> = inputs.iter().map(TensorView::dtype).collect();
+    program.output_type(&types)
+}
+
+fn too_many(inputs: usize) -> Error {
+    Error::InvalidArgument {
+        operation: "element-wise",
+        reason: format!("{inputs} inputs are more than the {MAX_INPUTS} a program may have"),
+    }
+}
+
+fn check_output(computed: DType, given: DType) -> Result<()> {
+    if computed == given {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument {
+        operation: "element-wise",
+        reason: format!(
+            "the result is {computed}, the output {given}; give an output of that type, or add a cast"
+        ),
+    })
+}
+
+/// The shape that all inputs broadcast to.
+fn output_shape(inputs: &[TensorView<'_>]) -> Result<Shape> {
+    let shape_of = |view: &TensorView<'_>| -> Shape {
+        let Layout { shape, .. } = *view.layout();
+        shape
+    };
+    let Some((first, rest)) = inputs.split_first() else {
+        return Err(Error::InvalidArgument {
+            operation: "element-wise",
+            reason: "no inputs were given".into(),
+        });
+    };
+    rest.iter().try_fold(shape_of(first), |shape, view| shape.broadcast(&shape_of(view), "element-wise"))
+}
+
+#[cfg(test)]
+mod tests;

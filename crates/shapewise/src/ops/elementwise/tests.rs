@@ -1,0 +1,90 @@
+//! The public calls on the reference and whatever else is chosen.
+
+use super::*;
+use half::f16;
+use num_complex::Complex;
+
+fn runtime() -> Runtime {
+    Runtime::builder().threads(2).without_calibration().build().unwrap()
+}
+
+fn tensor(values: &[f32], shape: &[usize]) -> Tensor {
+    Tensor::from_slice(values, shape).unwrap()
+}
+
+#[test]
+fn broadcasting_and_transposed_operands() {
+    let rt = runtime();
+    let a = tensor(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]);
+    let row = tensor(&[10.0, 20.0, 30.0], &[3]);
+    assert_eq!(rt.add(&a, &row).unwrap().to_vec::<f32>().unwrap(), [11.0, 22.0, 33.0, 14.0, 25.0, 36.0]);
+    let t = rt.sub(&a.transpose(), &tensor(&[1.0, 4.0], &[2])).unwrap();
+    assert_eq!((t.shape(), t.to_vec::<f32>().unwrap()), (&[3, 2][..], vec![0.0, 0.0, 1.0, 1.0, 2.0, 2.0]));
+    assert!(rt.add(&a, &tensor(&[1.0, 2.0], &[2])).is_err());
+}
+
+#[test]
+fn in_place_and_into() {
+    let rt = runtime();
+    let mut a = tensor(&[-1.0, 2.0], &[2]);
+    rt.relu_in_place(&mut a).unwrap();
+    rt.add_in_place(&mut a, &tensor(&[1.0], &[1])).unwrap();
+    assert_eq!(a.to_vec::<f32>().unwrap(), [1.0, 3.0]);
+    let mut out = Tensor::zeros(&[2, 2], DType::F32).unwrap();
+    rt.mul_into(&a, &a, &mut out).unwrap();
+    assert_eq!(out.to_vec::<f32>().unwrap(), [1.0, 9.0, 1.0, 9.0]);
+    let mut narrow = Tensor::zeros(&[1], DType::F32).unwrap();
+    assert!(rt.mul_into(&a, &a, &mut narrow).is_err());
+    let mut wrong = Tensor::zeros(&[2], DType::F64).unwrap();
+    assert!(rt.mul_into(&a, &a, &mut wrong).unwrap_err().to_string().contains("result is f32"));
+    assert!(rt.add_in_place(&mut a, &tensor(&[1.0; 4], &[2, 2])).is_err());
+}
+
+#[test]
+fn types_are_never_promoted_in_silence() {
+    let rt = runtime();
+    let (a, b) = (Tensor::scalar(1.0f32), Tensor::scalar(1.0f64));
+    assert!(matches!(rt.add(&a, &b), Err(Error::DTypeMismatch { .. })));
+    let both = rt.add(&rt.cast(&a, DType::F64).unwrap(), &b).unwrap();
+    assert_eq!(both.item::<f64>().unwrap(), 2.0);
+    assert!(rt.exp(&Tensor::scalar(1i32)).is_err());
+    assert!(rt.clamp(&a, 1.0, 0.0).is_err());
+}
+
+#[test]
+fn every_type_computes() {
+    let rt = runtime();
+    let z = Tensor::scalar(Complex::new(3.0f32, 4.0));
+    assert_eq!(rt.abs(&z).unwrap().item::<f32>().unwrap(), 5.0);
+    let h = Tensor::from_slice(&[f16::from_f32(1.5)], &[1]).unwrap();
+    assert_eq!(rt.mul(&h, &h).unwrap().to_vec::<f16>().unwrap(), [f16::from_f32(2.25)]);
+    let i = Tensor::from_slice(&[7u8, 255], &[2]).unwrap();
+    assert_eq!(rt.add(&i, &Tensor::scalar(1u8)).unwrap().to_vec::<u8>().unwrap(), [8, 0]);
+    let less = rt.less(&i, &Tensor::scalar(9u8)).unwrap();
+    assert_eq!(less.to_vec::<bool>().unwrap(), [true, false]);
+    let chosen = rt.where_(&less, &i, &Tensor::scalar(0u8)).unwrap();
+    assert_eq!(chosen.to_vec::<u8>().unwrap(), [7, 0]);
+    assert_eq!(rt.max(&less, &Tensor::scalar(true)).unwrap().to_vec::<bool>().unwrap(), [true, true]);
+}
+
+#[test]
+fn prepared_calls_check_what_they_get() {
+    let rt = runtime();
+    let fused = Program::build(2, |x| (x[0] + x[1]).relu()).unwrap();
+    let a = tensor(&[-3.0, 1.0, 2.0, 3.0], &[4]);
+    let mut out = Tensor::zeros(&[4], DType::F32).unwrap();
+    let call = rt.prepare_elementwise(&fused, &[&a, &a], &mut out).unwrap();
+    call.run(&[&a, &a], &mut out).unwrap();
+    assert_eq!(out.to_vec::<f32>().unwrap(), [0.0, 2.0, 4.0, 6.0]);
+    assert!(call.run(&[&a], &mut out).is_err());
+    assert!(
+        call.run(&[&a, &tensor(&[1.0; 3], &[3])], &mut out).unwrap_err().to_string().contains("operand 1")
+    );
+}
+
+#[test]
+fn empty_tensors_give_empty_results() {
+    let rt = runtime();
+    let none = Tensor::zeros(&[0, 3], DType::F32).unwrap();
+    assert_eq!(rt.add(&none, &Tensor::scalar(1.0f32)).unwrap().shape(), [0, 3]);
+}
