@@ -38,6 +38,7 @@
 mod float;
 mod isa;
 mod lanes;
+pub mod math;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]

@@ -142,11 +142,12 @@ lanes! {
     lt(a: float64x2_t, b: float64x2_t) -> uint64x2_t = vcltq_f64(a, b);
     le(a: float64x2_t, b: float64x2_t) -> uint64x2_t = vcleq_f64(a, b);
     eq(a: float64x2_t, b: float64x2_t) -> uint64x2_t = vceqq_f64(a, b);
-    ne(a: float64x2_t, b: float64x2_t) -> uint64x2_t = not_64(vceqq_f64(a, b));
+    ne(a: float64x2_t, b: float64x2_t) -> uint64x2_t =
+        vreinterpretq_u64_u32(vmvnq_u32(vreinterpretq_u32_u64(vceqq_f64(a, b))));
     select(m: uint64x2_t, a: float64x2_t, b: float64x2_t) -> float64x2_t = vbslq_f64(m, a, b);
     mask_and(a: uint64x2_t, b: uint64x2_t) -> uint64x2_t = vandq_u64(a, b);
     mask_or(a: uint64x2_t, b: uint64x2_t) -> uint64x2_t = vorrq_u64(a, b);
-    mask_not(a: uint64x2_t) -> uint64x2_t = not_64(a);
+    mask_not(a: uint64x2_t) -> uint64x2_t = vreinterpretq_u64_u32(vmvnq_u32(vreinterpretq_u32_u64(a)));
     mask_bits(m: uint64x2_t) -> u32 =
         (vgetq_lane_u64::<0>(m) & 1 | vgetq_lane_u64::<1>(m) & 2) as u32;
     butterfly(a: float64x2_t, _distance: usize) -> float64x2_t = vextq_f64::<1>(a, a);
@@ -175,12 +176,6 @@ fn bits_64(a: float64x2_t) -> uint64x2_t {
 fn float_64(a: uint64x2_t) -> float64x2_t {
     // SAFETY: every AArch64 CPU has the instruction.
     unsafe { vreinterpretq_f64_u64(a) }
-}
-
-#[inline(always)]
-fn not_64(a: uint64x2_t) -> uint64x2_t {
-    // SAFETY: every AArch64 CPU has the instruction.
-    unsafe { vreinterpretq_u64_u32(vmvnq_u32(vreinterpretq_u32_u64(a))) }
 }
 
 #[allow(clippy::inline_always)] // the operations must melt into the algorithm

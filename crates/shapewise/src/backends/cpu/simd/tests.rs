@@ -234,7 +234,7 @@ macro_rules! tests_for {
                 // SAFETY: `x` has LANES elements.
                 let v = unsafe { s.load(x.as_ptr()) };
                 assert_eq!(s.first(v), x[0]);
-                assert_eq!(s.reduce_add(v), x.iter().sum());
+                assert_eq!(s.reduce_add(v), x.iter().sum::<$t>());
                 let product: $t = x.iter().product();
                 assert!((s.reduce_mul(v) / product - 1.0).abs() < 1e-5);
                 assert_eq!(s.reduce_min(v), x.iter().copied().fold($t::INFINITY, $t::min));
