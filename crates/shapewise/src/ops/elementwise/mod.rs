@@ -181,9 +181,9 @@ binary! {
     /// `a / b`, broadcast; integers truncate and `a / 0` is 0.
     div div_into div_in_place Div;
     /// The smaller one of each pair, NaN if either is.
-    min min_into min_in_place Min;
+    minimum minimum_into minimum_in_place Min;
     /// The larger one of each pair, NaN if either is.
-    max max_into max_in_place Max;
+    maximum maximum_into maximum_in_place Max;
     /// `a` to the power `b`.
     pow pow_into pow_in_place Pow;
 }

@@ -64,7 +64,7 @@ fn every_type_computes() {
     assert_eq!(less.to_vec::<bool>().unwrap(), [true, false]);
     let chosen = rt.where_(&less, &i, &Tensor::scalar(0u8)).unwrap();
     assert_eq!(chosen.to_vec::<u8>().unwrap(), [7, 0]);
-    assert_eq!(rt.max(&less, &Tensor::scalar(true)).unwrap().to_vec::<bool>().unwrap(), [true, true]);
+    assert_eq!(rt.maximum(&less, &Tensor::scalar(true)).unwrap().to_vec::<bool>().unwrap(), [true, true]);
 }
 
 #[test]
