@@ -19,6 +19,8 @@ const MEMORY_SET: std::ops::RangeInclusive<usize> = 64 << 20..=1 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     Read,
+    /// Reads in four places at once: one stream does not keep the prefetchers of the outer levels busy.
+    ReadApart,
     Copy,
     Stream,
 }
@@ -37,6 +39,7 @@ pub struct LevelTrials<'a> {
     level: Level,
     threads: usize,
     read: Trial<'a>,
+    read_apart: Trial<'a>,
     copy: Trial<'a>,
     stream: Trial<'a>,
 }
@@ -101,6 +104,7 @@ impl Arena {
             level,
             threads,
             read: trial(Pass::Read),
+            read_apart: trial(Pass::ReadApart),
             copy: trial(Pass::Copy),
             stream: trial(Pass::Stream),
         }
@@ -108,15 +112,16 @@ impl Arena {
 }
 
 impl<'a> LevelTrials<'a> {
-    /// All three.
-    pub fn all(&mut self) -> [&mut Trial<'a>; 3] {
-        [&mut self.read, &mut self.copy, &mut self.stream]
+    /// All of them.
+    pub fn all(&mut self) -> [&mut Trial<'a>; 4] {
+        [&mut self.read, &mut self.read_apart, &mut self.copy, &mut self.stream]
     }
 
     /// The result.
     pub fn peak(&self) -> Option<BandwidthPeak> {
         let Self { level, threads, .. } = *self;
-        let (read, copy, stream) = (self.read.rate()?, self.copy.rate()?, self.stream.rate()?);
+        let read = self.read.rate()?.max(self.read_apart.rate()?);
+        let (copy, stream) = (self.copy.rate()?, self.stream.rate()?);
         Some(BandwidthPeak { level, threads, read, copy, stream })
     }
 }
@@ -138,7 +143,8 @@ impl SimdTask for Sweep {
             // SAFETY: `Arena::trials` gives whole pairs of blocks inside the arena that no other thread uses.
             unsafe {
                 match self.pass {
-                    Pass::Read => read(s, self.start, self.elements),
+                    Pass::Read => read::<S, 1, 8>(s, self.start, self.elements),
+                    Pass::ReadApart => read::<S, 4, 2>(s, self.start, self.elements),
                     Pass::Copy => copy::<S, false>(s, self.start, self.elements),
                     Pass::Stream => copy::<S, true>(s, self.start, self.elements),
                 }
@@ -147,23 +153,31 @@ impl SimdTask for Sweep {
     }
 }
 
-/// Reads everything; the values are combined by the cheapest instruction there is.
+/// Reads everything in `STREAMS` places at once, `REGISTERS` at a time; the values are combined by the cheapest
+/// instruction there is.
 ///
 /// # Safety
 /// `elements` from `start` on are readable, a multiple of `BLOCK`.
 #[inline(always)]
-unsafe fn read<S: Lanes<f32>>(s: S, start: *const f32, elements: usize) {
-    const CHAINS: usize = 8;
-    let mut all = [s.splat(0.0); CHAINS];
+unsafe fn read<S: Lanes<f32>, const STREAMS: usize, const REGISTERS: usize>(
+    s: S,
+    start: *const f32,
+    elements: usize,
+) {
+    let part = elements / STREAMS;
+    let mut all = [[s.splat(0.0); REGISTERS]; STREAMS];
     let mut at = 0;
-    while at < elements {
-        for (i, one) in all.iter_mut().enumerate() {
-            // SAFETY: a block is a multiple of CHAINS registers.
-            *one = s.or(*one, unsafe { s.load(start.add(at + i * S::LANES)) });
+    while at < part {
+        for (stream, ones) in all.iter_mut().enumerate() {
+            for (register, one) in ones.iter_mut().enumerate() {
+                // SAFETY: a block is a multiple of eight registers, so a part is one of `REGISTERS`.
+                let next = unsafe { s.load(start.add(stream * part + at + register * S::LANES)) };
+                *one = s.or(*one, next);
+            }
         }
-        at += CHAINS * S::LANES;
+        at += REGISTERS * S::LANES;
     }
-    for one in all {
+    for one in all.into_iter().flatten() {
         black_box(s.first(one));
     }
 }
@@ -236,7 +250,7 @@ mod tests {
     #[test]
     fn sweeps_copy_what_they_should() {
         for &isa in Isa::available() {
-            for pass in [Pass::Read, Pass::Copy, Pass::Stream] {
+            for pass in [Pass::Read, Pass::ReadApart, Pass::Copy, Pass::Stream] {
                 let mut bytes = MemoryPool::new(None).take(4 * BLOCK_BYTES).unwrap();
                 let (from, to) = bytes.split_at_mut(2 * BLOCK_BYTES);
                 for (i, byte) in from.iter_mut().enumerate() {
@@ -246,7 +260,7 @@ mod tests {
                 let start = bytes.as_mut_ptr().cast();
                 isa.run(Sweep { pass, start, elements: 4 * BLOCK, repeats: 2 });
                 let (from, to) = bytes.split_at(2 * BLOCK_BYTES);
-                assert_eq!(from == to, pass != Pass::Read, "{isa} {pass:?}");
+                assert_eq!(from == to, matches!(pass, Pass::Copy | Pass::Stream), "{isa} {pass:?}");
             }
         }
     }

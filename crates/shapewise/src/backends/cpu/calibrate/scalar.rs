@@ -8,8 +8,8 @@ use num_complex::Complex;
 use super::arithmetic::Load;
 use crate::tensor::DType;
 
-/// Numbers under way at once.
-const CHAINS: usize = 8;
+/// Numbers under way at once: the registers hold them and the operands.
+const CHAINS: usize = 12;
 
 /// A multiply-add in the words of each type.
 trait Number: Copy + Send + Sync + 'static {

@@ -28,14 +28,18 @@ impl<'a> Trial<'a> {
 
     /// Warms up and finds how many repeats make a sample.
     pub fn prepare(&mut self, pool: &ThreadPool) {
-        while self.time(pool) < SAMPLE && self.repeats < usize::MAX / 2 {
+        while self.time_of(self.repeats, pool) < SAMPLE && self.repeats < usize::MAX / 2 {
             self.repeats *= 2;
         }
     }
 
     /// Takes one sample.
     pub fn sample(&mut self, pool: &ThreadPool) {
-        let time = self.time(pool);
+        if self.repeats > 1 {
+            // The other trials have emptied the caches, and the workers may have gone to sleep.
+            self.time_of(1, pool);
+        }
+        let time = self.time_of(self.repeats, pool);
         self.samples.push(time.as_secs_f64() / self.repeats as f64);
     }
 
@@ -52,12 +56,12 @@ impl<'a> Trial<'a> {
         sorted.first().is_some_and(|best| sorted[sorted.len() / 2] > DISTURBED * best)
     }
 
-    fn time(&self, pool: &ThreadPool) -> Duration {
+    fn time_of(&self, repeats: usize, pool: &ThreadPool) -> Duration {
         let start = Instant::now();
         if self.threads == 1 {
-            (self.work)(0, self.repeats);
+            (self.work)(0, repeats);
         } else {
-            pool.run(self.threads, self.threads, &|thread| (self.work)(thread, self.repeats));
+            pool.run(self.threads, self.threads, &|thread| (self.work)(thread, repeats));
         }
         start.elapsed()
     }
