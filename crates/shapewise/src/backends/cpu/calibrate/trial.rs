@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::ThreadPool;
 
 /// The least time of a sample: long against the clock and a hand-over.
-const SAMPLE: Duration = Duration::from_micros(400);
+const SAMPLE: Duration = Duration::from_micros(if cfg!(test) { 20 } else { 400 });
 /// A trial whose samples usually take this much longer than the best was disturbed.
 const DISTURBED: f64 = 1.1;
 
