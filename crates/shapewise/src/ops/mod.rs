@@ -7,6 +7,7 @@ pub mod elementwise;
 mod kernel;
 pub mod matmul;
 mod parameters;
+pub mod reduce;
 mod workload;
 
 use std::fmt;
@@ -29,6 +30,8 @@ pub enum Operation {
     Elementwise(elementwise::Program),
     /// Matrix product, with bias and activation.
     Matmul(matmul::MatmulAttributes),
+    /// Elements along some axes to one result.
+    Reduce(reduce::ReduceAttributes),
 }
 
 /// What a user asks for, without attributes.
@@ -40,17 +43,21 @@ pub enum OperationKind {
     Elementwise,
     /// Matrix product.
     Matmul,
+    /// Elements along some axes to one result.
+    Reduce,
 }
 
 impl OperationKind {
     /// Every operation.
-    pub const ALL: &'static [OperationKind] = &[OperationKind::Elementwise, OperationKind::Matmul];
+    pub const ALL: &'static [OperationKind] =
+        &[OperationKind::Elementwise, OperationKind::Matmul, OperationKind::Reduce];
 
     /// The name in kernels' names and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Elementwise => "elementwise",
             Self::Matmul => "matmul",
+            Self::Reduce => "reduce",
         }
     }
 
@@ -59,6 +66,7 @@ impl OperationKind {
         match self {
             Self::Elementwise => elementwise::KERNELS,
             Self::Matmul => matmul::KERNELS,
+            Self::Reduce => reduce::KERNELS,
         }
     }
 }
@@ -69,6 +77,7 @@ impl Operation {
         match self {
             Self::Elementwise(_) => OperationKind::Elementwise,
             Self::Matmul(_) => OperationKind::Matmul,
+            Self::Reduce(_) => OperationKind::Reduce,
         }
     }
 }
@@ -98,6 +107,7 @@ impl fmt::Display for Operation {
         match self {
             Self::Elementwise(program) => write!(f, "elementwise {program}"),
             Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
+            Self::Reduce(attributes) => write!(f, "reduce {attributes}"),
         }
     }
 }

@@ -9,9 +9,11 @@ mod device;
 mod operand;
 mod pool;
 mod probe;
+pub mod real;
 pub mod simd;
 pub mod threads;
 pub mod topology;
+mod value;
 
 pub use buffer::HostBuffer;
 pub use device::{CpuBackend, CpuDevice};
@@ -19,3 +21,4 @@ pub use operand::Operand;
 pub use pool::{MemoryError, MemoryPool, MemoryStats, PooledBytes};
 pub use probe::Probe;
 pub use threads::ThreadPool;
+pub use value::Value;

@@ -60,6 +60,12 @@ impl<'a> Operand<'a> {
         self.first.cast()
     }
 
+    /// The address of element `[0, 0, …]`, whatever its type.
+    #[inline]
+    pub fn address(&self) -> *mut u8 {
+        self.first
+    }
+
     /// The elements, if they are contiguous and of type `T`.
     pub(crate) fn slice<T: Element + bytemuck::AnyBitPattern>(&self) -> Option<&'a [T]> {
         if self.desc.dtype != T::DTYPE || !self.desc.is_contiguous() || !self.first.cast::<T>().is_aligned() {

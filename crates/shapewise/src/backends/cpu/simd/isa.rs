@@ -80,8 +80,9 @@ impl Isa {
             }
         }
         #[cfg(target_arch = "aarch64")]
-        if let (Isa::Neon, true, Some(neon)) = (self, self.is_available(), super::Neon::new()) {
-            return neon.enter(task);
+        if self == Isa::Neon && self.is_available() {
+            // SAFETY: the instructions are available.
+            return unsafe { super::Neon::new_unchecked().enter(task) };
         }
         task.run(Portable)
     }

@@ -1,0 +1,146 @@
+//! Real elements in memory and the vectors they are computed in: 16-bit floats widen to f32 on the way.
+//!
+//! An algorithm written over [`Vectors`] serves f32, f64, f16 and bf16 on every instruction set; start it with
+//! [`Real::dispatch`].
+
+use half::{bf16, f16};
+
+use super::simd::{Float, Isa, Lanes, Simd, SimdTask};
+use crate::tensor::Element;
+
+/// A real float as tensors store it.
+pub trait Real: Element {
+    /// What it is computed in: `f64` for itself, `f32` for the others.
+    type Wide: Float;
+
+    /// The same number, wide.
+    fn widen(self) -> Self::Wide;
+    /// The nearest number that can be stored.
+    fn narrow(wide: Self::Wide) -> Self;
+    /// Runs the algorithm for this element with these instructions.
+    fn dispatch<K: RealTask<Self>>(isa: Isa, task: K) -> K::Output;
+}
+
+/// Vectors of the wide type that are read from and written to memory as `T`.
+pub trait Vectors<T: Real>: Lanes<T::Wide> + Send + Sync {
+    /// Reads `LANES` elements.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `LANES` elements.
+    unsafe fn read(self, at: *const T) -> Self::V;
+    /// Reads the first `n <= LANES` elements; the other lanes are zero.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `n` elements.
+    unsafe fn read_first(self, at: *const T, n: usize) -> Self::V;
+    /// Writes `LANES` elements.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `LANES` elements.
+    unsafe fn write(self, at: *mut T, v: Self::V);
+    /// Writes the first `n <= LANES` elements.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `n` elements.
+    unsafe fn write_first(self, at: *mut T, v: Self::V, n: usize);
+    /// Writes `LANES` elements, past the caches where the stored and the wide type are one.
+    ///
+    /// # Safety
+    /// `at` is valid for writing `LANES` elements and aligned to the size of a register.
+    unsafe fn write_past_cache(self, at: *mut T, v: Self::V);
+}
+
+/// An algorithm over any instruction set for elements `T`.
+pub trait RealTask<T: Real> {
+    /// What it computes.
+    type Output;
+    /// The algorithm; mark it `#[inline(always)]`, and all it calls.
+    fn run<S: Vectors<T>>(self, s: S) -> Self::Output;
+}
+
+/// Carries a [`RealTask`] through [`Isa::run`].
+struct Bridge<T, K>(K, std::marker::PhantomData<T>);
+
+macro_rules! real {
+    ($t:ty, $wide:ty, $widen:expr, $narrow:expr, $load:ident, $load_first:ident, $store:ident, $store_first:ident,
+     $stream:ident) => {
+        impl Real for $t {
+            type Wide = $wide;
+
+            #[inline(always)]
+            fn widen(self) -> $wide {
+                $widen(self)
+            }
+            #[inline(always)]
+            fn narrow(wide: $wide) -> Self {
+                $narrow(wide)
+            }
+            #[inline]
+            fn dispatch<K: RealTask<Self>>(isa: Isa, task: K) -> K::Output {
+                isa.run(Bridge::<$t, K>(task, std::marker::PhantomData))
+            }
+        }
+
+        impl<K: RealTask<$t>> SimdTask for Bridge<$t, K> {
+            type Output = K::Output;
+
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) -> K::Output {
+                self.0.run(s)
+            }
+        }
+
+        impl<S: Simd> Vectors<$t> for S {
+            #[inline(always)]
+            unsafe fn read(self, at: *const $t) -> <S as Lanes<$wide>>::V {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.$load(at) }
+            }
+            #[inline(always)]
+            unsafe fn read_first(self, at: *const $t, n: usize) -> <S as Lanes<$wide>>::V {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.$load_first(at, n) }
+            }
+            #[inline(always)]
+            unsafe fn write(self, at: *mut $t, v: <S as Lanes<$wide>>::V) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.$store(at, v) }
+            }
+            #[inline(always)]
+            unsafe fn write_first(self, at: *mut $t, v: <S as Lanes<$wide>>::V, n: usize) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.$store_first(at, v, n) }
+            }
+            #[inline(always)]
+            unsafe fn write_past_cache(self, at: *mut $t, v: <S as Lanes<$wide>>::V) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.$stream(at, v) }
+            }
+        }
+    };
+}
+
+real!(f32, f32, |x| x, |x| x, load, load_first, store, store_first, stream);
+real!(f64, f64, |x| x, |x| x, load, load_first, store, store_first, stream);
+real!(
+    f16,
+    f32,
+    f16::to_f32,
+    f16::from_f32,
+    load_f16,
+    load_f16_first,
+    store_f16,
+    store_f16_first,
+    store_f16
+);
+real!(
+    bf16,
+    f32,
+    bf16::to_f32,
+    bf16::from_f32,
+    load_bf16,
+    load_bf16_first,
+    store_bf16,
+    store_bf16_first,
+    store_bf16
+);

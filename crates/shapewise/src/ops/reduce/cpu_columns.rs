@@ -1,0 +1,146 @@
+//! Reductions across runs of memory: the results lie side by side, and four far-apart rows are added at once.
+//!
+//! Lanes and totals of a band of columns stay in the first cache while the rows stream through.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::cpu_fold::{Fold, Runner};
+use super::cpu_stored::{Compute, Sink, Source};
+use super::plan::{Axis, Plan, offset};
+use crate::backends::cpu::simd::{Simd, SimdTask};
+use crate::backends::cpu::threads::ThreadPool;
+
+/// Columns that are reduced together.
+const BAND: usize = 2048;
+/// Rows that go into a lane before it is added to a total; the bound on a sum's error is (128 + 2)·u.
+const DEPTH: usize = 128;
+
+struct Columns<'a, F: Fold> {
+    fold: F,
+    outer: &'a [Axis],
+    inner: Axis,
+    plan: &'a Plan,
+    input: Source<F::In>,
+    output: Sink<F::Out>,
+}
+
+// SAFETY: threads write disjoint outputs and only read the inputs; both outlive the call.
+unsafe impl<F: Fold> Sync for Columns<'_, F> {}
+
+/// Reduces on up to `threads` threads. The innermost kept axis is a run of memory in the input.
+///
+/// # Safety
+/// `input` is valid for reading and `output` for writing everywhere the plan goes, and nothing else writes there.
+pub(super) unsafe fn reduce<F: Fold>(
+    fold: F,
+    plan: &Plan,
+    input: Source<F::In>,
+    output: Sink<F::Out>,
+    runner: impl Runner,
+    (pool, threads): (&ThreadPool, usize),
+) {
+    let Some((&inner, outer)) = plan.kept.split_last() else { return };
+    debug_assert_eq!(inner.input, 1, "columns side by side");
+    let outputs = plan.outputs();
+    if outputs == 0 {
+        return;
+    }
+    let columns = Columns { fold, outer, inner, plan, input, output };
+    let rows = outputs / inner.size;
+    // As many bands per row as give every thread work, but none narrower than some cache lines.
+    let wanted = threads.div_ceil(rows).max(inner.size.div_ceil(BAND));
+    let bands = wanted.min(inner.size.div_ceil(64)).max(1);
+    pool.run(threads, rows * bands, &|task| {
+        let (row, band) = (task / bands, task % bands);
+        let range = inner.size * band / bands..inner.size * (band + 1) / bands;
+        runner.run(Band { columns: &columns, row, range });
+    });
+}
+
+/// A band of columns of one row of results.
+struct Band<'a, F: Fold> {
+    columns: &'a Columns<'a, F>,
+    row: usize,
+    range: Range<usize>,
+}
+
+impl<F: Fold> SimdTask for Band<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Columns { fold, outer, inner, plan, input, output } = *self.columns;
+        let width = self.range.len();
+        let first = offset(outer, self.row, |a| a.input) + self.range.start as isize;
+        let input = input.from(first);
+        let mut lanes = [const { MaybeUninit::uninit() }; BAND];
+        let mut totals = [const { MaybeUninit::uninit() }; BAND];
+        let lanes = fill(&mut lanes[..width], fold.lane());
+        let totals = fill(&mut totals[..width], fold.total());
+
+        let depth = plan.depth();
+        let mut buffers = [[F::In::ZERO; BAND]; 4];
+        let at = |i: usize| input.from(offset(&plan.reduced, i, |a| a.input));
+        let quarter = depth / 4;
+        for i in 0..quarter {
+            let rows = [i, i + quarter, i + 2 * quarter, i + 3 * quarter];
+            let [a, b, c, d] = &mut buffers;
+            // SAFETY: the plan's elements are valid (see `reduce`), and the band is side by side.
+            let x = unsafe {
+                [
+                    at(rows[0]).gather(1, width, a),
+                    at(rows[1]).gather(1, width, b),
+                    at(rows[2]).gather(1, width, c),
+                    at(rows[3]).gather(1, width, d),
+                ]
+            };
+            add_four(fold, lanes, x, rows);
+            if (i + 1) % (DEPTH / 4) == 0 {
+                settle(fold, lanes, totals);
+            }
+        }
+        for i in 4 * quarter..depth {
+            // SAFETY: as above.
+            let row = unsafe { at(i).gather(1, width, &mut buffers[0]) };
+            for (lane, &x) in lanes.iter_mut().zip(row) {
+                *lane = fold.step(*lane, x, i);
+            }
+        }
+        settle(fold, lanes, totals);
+
+        let first = offset(outer, self.row, |a| a.output);
+        for (column, &total) in self.range.zip(totals.iter()) {
+            // SAFETY: the output is valid at every kept index (see `reduce`).
+            unsafe { output.write(first + column as isize * inner.output, fold.finish(total, depth)) };
+        }
+    }
+}
+
+#[inline(always)]
+fn fill<T: Copy>(slots: &mut [MaybeUninit<T>], value: T) -> &mut [T] {
+    for slot in slots.iter_mut() {
+        slot.write(value);
+    }
+    // SAFETY: every slot was just written.
+    unsafe { &mut *(std::ptr::from_mut(slots) as *mut [T]) }
+}
+
+#[inline(always)]
+fn add_four<F: Fold>(fold: F, lanes: &mut [F::Lane], rows: [&[F::In]; 4], at: [usize; 4]) {
+    let [a, b, c, d] = rows.map(|row| &row[..lanes.len()]);
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        let two = fold.step(fold.step(*lane, a[i], at[0]), b[i], at[1]);
+        *lane = fold.step(fold.step(two, c[i], at[2]), d[i], at[3]);
+    }
+}
+
+/// Takes the lanes into the totals and begins new ones.
+#[inline(always)]
+fn settle<F: Fold>(fold: F, lanes: &mut [F::Lane], totals: &mut [F::Total]) {
+    for (total, lane) in totals.iter_mut().zip(lanes) {
+        *total = fold.absorb(*total, *lane);
+        *lane = fold.lane();
+    }
+}

@@ -1,0 +1,180 @@
+//! The kernels: the engines of `cpu_rows` and `cpu_columns` on each instruction set.
+#![allow(unsafe_code)]
+
+use super::attributes::{ReduceAttributes, ReduceKind};
+use super::cpu_fold::{Baseline, Fold, Runner};
+use super::cpu_stored::{Sink, Source};
+use super::dispatch::{Visitor, is_vector, visit};
+use super::plan::Plan;
+use super::{cpu_columns, cpu_rows};
+use crate::backends::cpu::simd::Isa;
+use crate::device::DeviceInfo;
+use crate::ops::{
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Operation, OperationKind, ParameterSpace, Parameters,
+    Refusal, Refusals, Traffic, Variant, Workload,
+};
+use crate::tensor::DType;
+
+/// Which way the elements are walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walk {
+    /// Each result from runs of memory of its own.
+    Rows,
+    /// Results side by side from rows that stream through.
+    Columns,
+}
+
+/// One engine on one instruction set.
+pub(super) struct Engine {
+    name: &'static str,
+    walk: Walk,
+    isa: Isa,
+    constraints: &'static [Constraint],
+}
+
+macro_rules! engines {
+    ($($rows:ident, $columns:ident, $isa:ident, $name:literal;)*) => {$(
+        pub(super) static $rows: Engine = Engine {
+            name: concat!("cpu::reduce::", $name, "_rows"),
+            walk: Walk::Rows,
+            isa: Isa::$isa,
+            constraints: &[Constraint::Isa(Isa::$isa), NOT_CUMULATIVE],
+        };
+        pub(super) static $columns: Engine = Engine {
+            name: concat!("cpu::reduce::", $name, "_columns"),
+            walk: Walk::Columns,
+            isa: Isa::$isa,
+            constraints: &[Constraint::Isa(Isa::$isa), NOT_CUMULATIVE, SIDE_BY_SIDE],
+        };
+    )*};
+}
+engines! {
+    AVX512_ROWS, AVX512_COLUMNS, Avx512, "avx512";
+    AVX2_ROWS, AVX2_COLUMNS, Avx2, "avx2";
+    NEON_ROWS, NEON_COLUMNS, Neon, "neon";
+    PORTABLE_ROWS, PORTABLE_COLUMNS, Portable, "portable";
+}
+
+const NOT_CUMULATIVE: Constraint =
+    Constraint::Shape("a reduction, not a cumulative sum", |w| attributes(w).kind != ReduceKind::CumulativeSum);
+const SIDE_BY_SIDE: Constraint = Constraint::Shape("results whose elements lie side by side in the input", |w| {
+    plan(w).kept.last().is_some_and(|a| a.input == 1)
+});
+
+/// The attributes of a reduction's workload.
+pub(super) fn attributes(workload: &Workload) -> ReduceAttributes {
+    match workload.operation() {
+        Operation::Reduce(attributes) => *attributes,
+        other => unreachable!("the registry gives reductions only, not {other}"),
+    }
+}
+
+/// The axes of a reduction's workload.
+fn plan(workload: &Workload) -> Plan {
+    let (input, output) = (&workload.inputs()[0], &workload.outputs()[0]);
+    Plan::of(&input.shape, &input.strides, &output.strides, attributes(workload).kind.is_ordered())
+}
+
+impl Kernel for Engine {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn operation(&self) -> OperationKind {
+        OperationKind::Reduce
+    }
+
+    fn variant(&self) -> Variant {
+        Variant::Vectorised
+    }
+
+    fn constraints(&self) -> &[Constraint] {
+        self.constraints
+    }
+
+    fn supports(&self, workload: &Workload, device: &DeviceInfo) -> Result<(), Refusals> {
+        let (kind, dtype) = (attributes(workload).kind, workload.inputs()[0].dtype);
+        let idle = self.isa != Isa::Portable && !is_vector(kind, dtype);
+        let reason = || Refusal::Shape(format!("a reduction that gains from wide vectors, not {kind} of {dtype}").into());
+        let failing = self.constraints.iter().filter_map(|c| c.check(workload, device));
+        Refusals::collect(failing.chain(idle.then(reason)))
+    }
+
+    fn space(&self, _: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        ParameterSpace::threads(device.threads)
+    }
+
+    fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
+        let plan = plan(workload);
+        let (input, output) = (&workload.inputs()[0], &workload.outputs()[0]);
+        let (elements, size) = ((plan.outputs() * plan.depth()) as f64, input.dtype.size() as f64);
+        let (run, stride) = match self.walk {
+            Walk::Rows => plan.reduced.last().map_or((1, 1), |a| (a.size, a.input.unsigned_abs())),
+            Walk::Columns => plan.kept.last().map_or((1, 1), |a| (a.size, 1)),
+        };
+        // Elements that are not side by side move a cache line each, up to the whole line.
+        let moved = elements * size * (stride as f64).clamp(1.0, (64.0 / size).max(1.0));
+        let vector = (self.isa.register_bytes() as f64 / size).max(1.0);
+        let padding = (run as f64 / vector).ceil() * vector / run.max(1) as f64;
+        // A gathered element is copied before it is used.
+        let work = if stride == 1 { 1.0 } else { 2.0 };
+        let unit = ComputeUnit { dtype: unit_type(input.dtype), isa: Some(self.isa) };
+        let set = moved + output.bytes() as f64;
+        let traffic = Traffic::pass(moved, set, &device.caches) + Traffic::pass(output.bytes() as f64, set, &device.caches);
+        let tasks = match self.walk {
+            Walk::Rows => parameters.threads() * 4,
+            Walk::Columns => (plan.outputs() / 64).max(1),
+        };
+        Cost::new(elements * padding * work, unit, traffic).split(parameters.threads(), tasks)
+    }
+
+    fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
+        let kind = attributes(call.workload).kind;
+        let plan = plan(call.workload);
+        let launch = Launch { engine: self, plan: &plan, call };
+        visit(kind, call.workload.inputs()[0].dtype, launch)
+            .flatten()
+            .ok_or_else(|| KernelError(format!("{kind} is not defined for this type").into()))
+    }
+}
+
+/// The calibrated unit whose rate the lanes of a type come closest to.
+fn unit_type(dtype: DType) -> DType {
+    if dtype.size() >= 8 { DType::F64 } else { DType::F32 }
+}
+
+struct Launch<'a, 'c> {
+    engine: &'a Engine,
+    plan: &'a Plan,
+    call: &'a Call<'c>,
+}
+
+impl Launch<'_, '_> {
+    /// `None` where the fold cannot read or write the operands' types.
+    fn run<F: Fold>(self, fold: F, runner: impl Runner) -> Option<()> {
+        let (input, output) = (&self.call.inputs[0], &self.call.outputs[0]);
+        let source = Source::<F::In>::new(input.address(), input.desc().dtype)?;
+        let sink = Sink::<F::Out>::new(output.address(), output.desc().dtype)?;
+        let team = (self.call.cpu().threads(), self.call.parameters.threads());
+        match self.engine.walk {
+            // SAFETY: the plan walks exactly the operands' elements, which are valid, and the output is ours alone.
+            Walk::Rows => unsafe { cpu_rows::reduce(fold, self.plan, source, sink, runner, team) },
+            // SAFETY: as above.
+            Walk::Columns => unsafe { cpu_columns::reduce(fold, self.plan, source, sink, runner, team) },
+        }
+        Some(())
+    }
+}
+
+impl Visitor for Launch<'_, '_> {
+    type Output = Option<()>;
+
+    fn vector<F: Fold>(self, fold: F) -> Option<()> {
+        let isa = self.engine.isa;
+        self.run(fold, isa)
+    }
+
+    fn plain<F: Fold>(self, fold: F) -> Option<()> {
+        self.run(fold, Baseline)
+    }
+}

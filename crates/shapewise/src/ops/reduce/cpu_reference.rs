@@ -1,0 +1,149 @@
+//! The plain loops that every other kernel is tested against.
+#![allow(unsafe_code)]
+
+use num_complex::Complex;
+
+use super::attributes::{NormOrder, ReduceKind};
+use super::cpu_kernels::attributes;
+use super::plan::{Axis, offset};
+use super::sums::Twice;
+use crate::backends::cpu::Value;
+use crate::device::DeviceInfo;
+use crate::ops::{
+    Call, ComputeUnit, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant, Workload,
+};
+use crate::tensor::DType;
+
+/// Any reduction of any type under any layout, one element after the other.
+pub(super) struct Reference;
+
+pub(super) static REFERENCE: Reference = Reference;
+
+impl Kernel for Reference {
+    fn name(&self) -> &'static str {
+        "cpu::reduce::reference"
+    }
+
+    fn operation(&self) -> OperationKind {
+        OperationKind::Reduce
+    }
+
+    fn variant(&self) -> Variant {
+        Variant::Naive
+    }
+
+    fn cost(&self, workload: &Workload, _: &Parameters, device: &DeviceInfo) -> Cost {
+        let input = &workload.inputs()[0];
+        let bytes = workload.bytes() as f64;
+        let unit = ComputeUnit { dtype: DType::F64, isa: None };
+        Cost::new(input.len() as f64, unit, Traffic::pass(bytes, bytes, &device.caches))
+    }
+
+    fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
+        let attributes = attributes(call.workload);
+        let (input, output) = (call.workload.inputs()[0], call.workload.outputs()[0]);
+        let axes: Vec<Axis> = (0..input.shape.len())
+            .map(|i| {
+                let along = output.strides.get(i).copied().unwrap_or(0);
+                Axis { size: input.shape[i], input: input.strides[i], output: along }
+            })
+            .collect();
+        let (kept, reduced) = axes.split_at(axes.len() - usize::from(attributes.axes));
+        let count = |axes: &[Axis]| axes.iter().map(|a| a.size).product::<usize>();
+        let (first, out) = (call.inputs[0].address(), call.outputs[0].address());
+        for result in 0..count(kept) {
+            let (from, to) = (offset(kept, result, |a| a.input), offset(kept, result, |a| a.output));
+            // SAFETY: the offsets are those of indices inside the operands' shapes.
+            let element = |i| unsafe { Value::read(first, from + offset(reduced, i, |a| a.input), input.dtype) };
+            if attributes.kind == ReduceKind::CumulativeSum {
+                for i in 0..count(reduced) {
+                    let value = sum((0..=i).map(element));
+                    // SAFETY: as above.
+                    unsafe { value.write(out, to + offset(reduced, i, |a| a.output), output.dtype) };
+                }
+                continue;
+            }
+            let value = reduce(attributes.kind, count(reduced), element);
+            // SAFETY: as above.
+            unsafe { value.write(out, to, output.dtype) };
+        }
+        Ok(())
+    }
+}
+
+/// One result from its `n` elements.
+fn reduce(kind: ReduceKind, n: usize, element: impl Fn(usize) -> Value) -> Value {
+    let all = || (0..n).map(&element);
+    match kind {
+        ReduceKind::Sum | ReduceKind::CumulativeSum => sum(all()),
+        ReduceKind::Mean => mean(n, all()),
+        ReduceKind::Prod => product(all()),
+        ReduceKind::Max => best(n, &element, |x, y| x > y).map_or(Value::Real(f64::NAN), &element),
+        ReduceKind::Min => best(n, &element, |x, y| x < y).map_or(Value::Real(f64::NAN), &element),
+        ReduceKind::ArgMax => Value::Integer(best(n, &element, |x, y| x > y).map_or(-1, |i| i as i64)),
+        ReduceKind::ArgMin => Value::Integer(best(n, &element, |x, y| x < y).map_or(-1, |i| i as i64)),
+        ReduceKind::Any => Value::Truth(all().any(Value::truth)),
+        ReduceKind::All => Value::Truth(all().all(Value::truth)),
+        ReduceKind::Variance { correction } => {
+            let mean = mean(n, all().map(|x| Value::Real(x.real()))).real();
+            let squares = all().fold(Twice::default(), |s, x| s.add((x.real() - mean).powi(2))).value();
+            Value::Real(squares / n.saturating_sub(correction as usize) as f64)
+        }
+        ReduceKind::Norm(order) => Value::Real(norm(order, n, &element)),
+    }
+}
+
+fn sum(all: impl Iterator<Item = Value>) -> Value {
+    let (mut re, mut im, mut integer) = (Twice::default(), Twice::default(), 0i64);
+    let mut last = Value::Integer(0);
+    for x in all {
+        last = x;
+        integer = integer.wrapping_add(if matches!(x, Value::Integer(_) | Value::Truth(_)) { x.integer() } else { 0 });
+        let z = x.complex();
+        (re, im) = (re.add(z.re), im.add(z.im));
+    }
+    match last {
+        Value::Integer(_) | Value::Truth(_) => Value::Integer(integer),
+        Value::Real(_) => Value::Real(re.value()),
+        Value::Complex(_) => Value::Complex(Complex::new(re.value(), im.value())),
+    }
+}
+
+fn mean(n: usize, all: impl Iterator<Item = Value>) -> Value {
+    if n == 0 {
+        return Value::Complex(Complex::new(f64::NAN, f64::NAN));
+    }
+    match sum(all.map(|x| if let Value::Complex(_) = x { x } else { Value::Real(x.real()) })) {
+        Value::Complex(z) => Value::Complex(z / n as f64),
+        x => Value::Real(x.real() / n as f64),
+    }
+}
+
+fn product(all: impl Iterator<Item = Value>) -> Value {
+    all.fold(Value::Integer(1), |a, x| match (a, x) {
+        (Value::Integer(a), Value::Integer(_) | Value::Truth(_)) => Value::Integer(a.wrapping_mul(x.integer())),
+        (_, Value::Complex(z)) => Value::Complex(a.complex() * z),
+        _ => Value::Real(a.real() * x.real()),
+    })
+}
+
+/// The first place that no other beats; NaN beats every number.
+fn best(n: usize, element: impl Fn(usize) -> Value, further: fn(&Value, &Value) -> bool) -> Option<usize> {
+    (0..n).reduce(|a, b| {
+        let (x, y) = (element(a), element(b));
+        if !x.is_nan() && (y.is_nan() || further(&y, &x)) { b } else { a }
+    })
+}
+
+fn norm(order: NormOrder, n: usize, element: impl Fn(usize) -> Value) -> f64 {
+    let sizes = || (0..n).map(|i| element(i).magnitude());
+    let total = |f: &dyn Fn(f64) -> f64| sizes().fold(Twice::default(), |s, x| s.add(f(x))).value();
+    match order {
+        NormOrder::Zero => total(&|x| f64::from(x != 0.0)),
+        NormOrder::One => total(&|x| x),
+        NormOrder::Two => total(&|x| x * x).sqrt(),
+        NormOrder::Infinity => sizes().fold(0.0, |a, x| if x > a || x.is_nan() { x } else { a }),
+        NormOrder::NegativeInfinity => sizes().fold(f64::INFINITY, |a, x| if x < a || x.is_nan() { x } else { a }),
+        NormOrder::Other(p) => total(&|x| x.powf(p.value())).powf(1.0 / p.value()),
+    }
+}
