@@ -122,17 +122,7 @@ macro_rules! real {
 
 real!(f32, f32, |x| x, |x| x, load, load_first, store, store_first, stream);
 real!(f64, f64, |x| x, |x| x, load, load_first, store, store_first, stream);
-real!(
-    f16,
-    f32,
-    f16::to_f32,
-    f16::from_f32,
-    load_f16,
-    load_f16_first,
-    store_f16,
-    store_f16_first,
-    store_f16
-);
+real!(f16, f32, f16::to_f32, f16::from_f32, load_f16, load_f16_first, store_f16, store_f16_first, store_f16);
 real!(
     bf16,
     f32,

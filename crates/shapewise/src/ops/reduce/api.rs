@@ -1,4 +1,4 @@
-//! The calls: `rt.sum(&x, 1)`, `rt.mean(&x, [0, 2])`, `rt.max(&x, ..)` …
+//! The calls: `rt.sum(&x, 1)`, `rt.mean(&x, [0, 2])`, `rt.amax(&x, ..)` …
 
 use std::ops::RangeFull;
 
@@ -54,7 +54,9 @@ impl Over {
                     if std::mem::replace(&mut mask[at], true) {
                         return Err(Error::InvalidArgument {
                             operation,
-                            reason: format!("axis {axis} is given twice (counting from the front it is {at}); name each once"),
+                            reason: format!(
+                                "axis {axis} is given twice (counting from the front it is {at}); name each once"
+                            ),
                         });
                     }
                 }
@@ -142,9 +144,9 @@ methods! {
     /// Π x. Integers and truth values give i64 (wrapping); floats of up to 32 bits are multiplied in f64.
     prod, prod_into() => ReduceKind::Prod;
     /// The largest element; NaN if there is one. No elements are an error.
-    max, max_into() => ReduceKind::Max;
+    amax, amax_into() => ReduceKind::Max;
     /// The smallest element; NaN if there is one. No elements are an error.
-    min, min_into() => ReduceKind::Min;
+    amin, amin_into() => ReduceKind::Min;
     /// Where the largest element is, as i64: the first of equals, the first NaN before any number. Over several axes
     /// the place is counted in row-major order. No elements are an error.
     argmax, argmax_into() => ReduceKind::ArgMax;
@@ -227,13 +229,21 @@ fn cumulative_type(input: DType) -> DType {
 }
 
 /// Checks a given output.
-pub(crate) fn expect(operation: &'static str, out: &TensorViewMut<'_>, shape: &Shape, dtype: DType) -> Result<()> {
+pub(crate) fn expect(
+    operation: &'static str,
+    out: &TensorViewMut<'_>,
+    shape: &Shape,
+    dtype: DType,
+) -> Result<()> {
     if out.dtype() != dtype {
         return Err(Error::DTypeMismatch { operation, left: dtype, right: out.dtype() });
     }
     if *out.shape() != **shape {
         let found = Shape::new(out.shape())?;
-        return Err(Error::ShapeMismatch { operation, reason: format!("the result is {shape}, the output {found}") });
+        return Err(Error::ShapeMismatch {
+            operation,
+            reason: format!("the result is {shape}, the output {found}"),
+        });
     }
     Ok(())
 }
@@ -275,7 +285,10 @@ impl Asked {
         if depth == 0 && !kind.accepts_empty() && !shape.contains(&0) {
             return Err(Error::InvalidArgument {
                 operation,
-                reason: format!("no elements along the reduced axes of shape {:?}, so there is no result", x.shape()),
+                reason: format!(
+                    "no elements along the reduced axes of shape {:?}, so there is no result",
+                    x.shape()
+                ),
             });
         }
         Ok(Self { kind, mask, keepdims: over.keepdims, shape, dtype })
@@ -284,7 +297,8 @@ impl Asked {
     /// The canonical workload: kept axes first, all sorted and merged, so that equal work has an equal key.
     fn request<'a>(&self, x: &TensorView<'a>, out: TensorViewMut<'a>) -> Result<Request<'a>> {
         expect(self.kind.name(), &out, &self.shape, self.dtype)?;
-        let (mut kept, mut reduced) = (arrayvec::ArrayVec::<_, MAX_RANK>::new(), arrayvec::ArrayVec::<_, MAX_RANK>::new());
+        let (mut kept, mut reduced) =
+            (arrayvec::ArrayVec::<_, MAX_RANK>::new(), arrayvec::ArrayVec::<_, MAX_RANK>::new());
         let mut at = 0;
         for (i, (&size, &input)) in x.shape().iter().zip(x.strides()).enumerate() {
             if self.mask[i] {

@@ -43,7 +43,10 @@ impl NormOrder {
     /// The norm of order `p`; anything but NaN will do.
     pub fn p(p: f64) -> Result<Self> {
         if p.is_nan() {
-            return Err(Error::InvalidArgument { operation: "norm", reason: "the order is NaN; give a number".into() });
+            return Err(Error::InvalidArgument {
+                operation: "norm",
+                reason: "the order is NaN; give a number".into(),
+            });
         }
         Ok(match p {
             0.0 => Self::Zero,
@@ -128,7 +131,11 @@ impl ReduceKind {
     pub fn accepts_empty(self) -> bool {
         !matches!(
             self,
-            Self::Max | Self::Min | Self::ArgMax | Self::ArgMin | Self::Norm(NormOrder::Infinity | NormOrder::NegativeInfinity)
+            Self::Max
+                | Self::Min
+                | Self::ArgMax
+                | Self::ArgMin
+                | Self::Norm(NormOrder::Infinity | NormOrder::NegativeInfinity)
         )
     }
 

@@ -8,14 +8,14 @@ use num_complex::Complex;
 
 use super::attributes::ReduceKind;
 use super::cpu_kernels::attributes;
-use super::plan::{Axis, offset, tidy};
 use super::cpu_stored::{Sink, Source};
+use super::plan::{Axis, offset, tidy};
 use super::sums::Summand;
 use crate::backends::cpu::ThreadPool;
 use crate::device::DeviceInfo;
 use crate::ops::{
-    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Traffic,
-    Variant, Workload,
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
+    Traffic, Variant, Workload,
 };
 use crate::tensor::DType;
 

@@ -69,7 +69,13 @@ pub(super) trait Fold: Copy + Send + Sync {
     fn block<S: Simd>(self, s: S, x: &[Self::In], at: usize, so_far: Self::Total) -> Self::Lane;
     /// [`block`](Fold::block) of four equally long blocks: four streams of memory are faster than one.
     #[inline(always)]
-    fn quad<S: Simd>(self, s: S, x: [&[Self::In]; 4], at: [usize; 4], so_far: [Self::Total; 4]) -> [Self::Lane; 4] {
+    fn quad<S: Simd>(
+        self,
+        s: S,
+        x: [&[Self::In]; 4],
+        at: [usize; 4],
+        so_far: [Self::Total; 4],
+    ) -> [Self::Lane; 4] {
         [0, 1, 2, 3].map(|k| self.block(s, x[k], at[k], so_far[k]))
     }
 }

@@ -10,8 +10,8 @@ use super::{cpu_columns, cpu_rows};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::ops::{
-    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Operation, OperationKind, ParameterSpace, Parameters,
-    Refusal, Refusals, Traffic, Variant, Workload,
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Operation, OperationKind, ParameterSpace,
+    Parameters, Refusal, Refusals, Traffic, Variant, Workload,
 };
 use crate::tensor::DType;
 
@@ -55,11 +55,13 @@ engines! {
     PORTABLE_ROWS, PORTABLE_COLUMNS, Portable, "portable";
 }
 
-const NOT_CUMULATIVE: Constraint =
-    Constraint::Shape("a reduction, not a cumulative sum", |w| attributes(w).kind != ReduceKind::CumulativeSum);
-const SIDE_BY_SIDE: Constraint = Constraint::Shape("results whose elements lie side by side in the input", |w| {
-    plan(w).kept.last().is_some_and(|a| a.input == 1)
+const NOT_CUMULATIVE: Constraint = Constraint::Shape("a reduction, not a cumulative sum", |w| {
+    attributes(w).kind != ReduceKind::CumulativeSum
 });
+const SIDE_BY_SIDE: Constraint =
+    Constraint::Shape("results whose elements lie side by side in the input", |w| {
+        plan(w).kept.last().is_some_and(|a| a.input == 1)
+    });
 
 /// The attributes of a reduction's workload.
 pub(super) fn attributes(workload: &Workload) -> ReduceAttributes {
@@ -95,7 +97,9 @@ impl Kernel for Engine {
     fn supports(&self, workload: &Workload, device: &DeviceInfo) -> Result<(), Refusals> {
         let (kind, dtype) = (attributes(workload).kind, workload.inputs()[0].dtype);
         let idle = self.isa != Isa::Portable && !is_vector(kind, dtype);
-        let reason = || Refusal::Shape(format!("a reduction that gains from wide vectors, not {kind} of {dtype}").into());
+        let reason = || {
+            Refusal::Shape(format!("a reduction that gains from wide vectors, not {kind} of {dtype}").into())
+        };
         let failing = self.constraints.iter().filter_map(|c| c.check(workload, device));
         Refusals::collect(failing.chain(idle.then(reason)))
     }
@@ -120,7 +124,8 @@ impl Kernel for Engine {
         let work = if stride == 1 { 1.0 } else { 2.0 };
         let unit = ComputeUnit { dtype: unit_type(input.dtype), isa: Some(self.isa) };
         let set = moved + output.bytes() as f64;
-        let traffic = Traffic::pass(moved, set, &device.caches) + Traffic::pass(output.bytes() as f64, set, &device.caches);
+        let traffic = Traffic::pass(moved, set, &device.caches)
+            + Traffic::pass(output.bytes() as f64, set, &device.caches);
         let tasks = match self.walk {
             Walk::Rows => parameters.threads() * 4,
             Walk::Columns => (plan.outputs() / 64).max(1),

@@ -54,7 +54,8 @@ impl Kernel for Reference {
         for result in 0..count(kept) {
             let (from, to) = (offset(kept, result, |a| a.input), offset(kept, result, |a| a.output));
             // SAFETY: the offsets are those of indices inside the operands' shapes.
-            let element = |i| unsafe { Value::read(first, from + offset(reduced, i, |a| a.input), input.dtype) };
+            let element =
+                |i| unsafe { Value::read(first, from + offset(reduced, i, |a| a.input), input.dtype) };
             if attributes.kind == ReduceKind::CumulativeSum {
                 for i in 0..count(reduced) {
                     let value = sum((0..=i).map(element));
@@ -98,7 +99,11 @@ fn sum(all: impl Iterator<Item = Value>) -> Value {
     let mut last = Value::Integer(0);
     for x in all {
         last = x;
-        integer = integer.wrapping_add(if matches!(x, Value::Integer(_) | Value::Truth(_)) { x.integer() } else { 0 });
+        integer = integer.wrapping_add(if matches!(x, Value::Integer(_) | Value::Truth(_)) {
+            x.integer()
+        } else {
+            0
+        });
         let z = x.complex();
         (re, im) = (re.add(z.re), im.add(z.im));
     }
@@ -121,7 +126,9 @@ fn mean(n: usize, all: impl Iterator<Item = Value>) -> Value {
 
 fn product(all: impl Iterator<Item = Value>) -> Value {
     all.fold(Value::Integer(1), |a, x| match (a, x) {
-        (Value::Integer(a), Value::Integer(_) | Value::Truth(_)) => Value::Integer(a.wrapping_mul(x.integer())),
+        (Value::Integer(a), Value::Integer(_) | Value::Truth(_)) => {
+            Value::Integer(a.wrapping_mul(x.integer()))
+        }
         (_, Value::Complex(z)) => Value::Complex(a.complex() * z),
         _ => Value::Real(a.real() * x.real()),
     })
@@ -143,7 +150,9 @@ fn norm(order: NormOrder, n: usize, element: impl Fn(usize) -> Value) -> f64 {
         NormOrder::One => total(&|x| x),
         NormOrder::Two => total(&|x| x * x).sqrt(),
         NormOrder::Infinity => sizes().fold(0.0, |a, x| if x > a || x.is_nan() { x } else { a }),
-        NormOrder::NegativeInfinity => sizes().fold(f64::INFINITY, |a, x| if x < a || x.is_nan() { x } else { a }),
+        NormOrder::NegativeInfinity => {
+            sizes().fold(f64::INFINITY, |a, x| if x < a || x.is_nan() { x } else { a })
+        }
         NormOrder::Other(p) => total(&|x| x.powf(p.value())).powf(1.0 / p.value()),
     }
 }

@@ -25,7 +25,6 @@ mod tests;
 use super::Kernel;
 
 pub use api::Over;
-pub(crate) use api::{expect, resolve};
 pub use attributes::{Exponent, NormOrder, ReduceAttributes, ReduceKind};
 
 /// Every kernel, reference last.

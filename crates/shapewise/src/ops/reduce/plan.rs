@@ -29,7 +29,11 @@ impl Plan {
 
     /// The plan of an input whose last axes are reduced.
     pub fn of(shape: &[usize], strides: &[isize], output: &[isize], ordered: bool) -> Self {
-        let axis = |i: usize| Axis { size: shape[i], input: strides[i], output: output.get(i).copied().unwrap_or(0) };
+        let axis = |i: usize| Axis {
+            size: shape[i],
+            input: strides[i],
+            output: output.get(i).copied().unwrap_or(0),
+        };
         let kept: ArrayVec<Axis, MAX_RANK> = (0..output.len()).map(axis).collect();
         let reduced: ArrayVec<Axis, MAX_RANK> = (output.len()..shape.len()).map(axis).collect();
         Self::new(&kept, &reduced, ordered)
@@ -79,7 +83,8 @@ pub(super) fn tidy(axes: &[Axis], ordered: bool) -> ArrayVec<Axis, MAX_RANK> {
         let size = axis.size as isize;
         match out.last_mut() {
             Some(last)
-                if last.input == axis.input.saturating_mul(size) && last.output == axis.output.saturating_mul(size) =>
+                if last.input == axis.input.saturating_mul(size)
+                    && last.output == axis.output.saturating_mul(size) =>
             {
                 *last = Axis { size: last.size * axis.size, ..axis };
             }

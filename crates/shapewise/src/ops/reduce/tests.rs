@@ -56,17 +56,33 @@ fn check(rt: &Runtime, workload: &Workload) -> usize {
 }
 
 /// The workload of reducing the last axes of a permuted, stepped input.
-fn workload(kind: ReduceKind, dtype: DType, shape: &[usize], axes: usize, order: &[usize], step: isize) -> Option<Workload> {
+fn workload(
+    kind: ReduceKind,
+    dtype: DType,
+    shape: &[usize],
+    axes: usize,
+    order: &[usize],
+    step: isize,
+) -> Option<Workload> {
     let whole = Layout::contiguous(Shape::new(shape).unwrap());
     let mut input = whole.permute(order).unwrap();
     input.strides.iter_mut().for_each(|s| *s *= step);
     let kept = shape.len() - axes;
     let out = Shape::new(&input.shape[..kept]).unwrap();
     let to = out.contiguous_strides();
-    let axis = |i: usize| Axis { size: input.shape[i], input: input.strides[i], output: to.get(i).copied().unwrap_or(0) };
+    let axis = |i: usize| Axis {
+        size: input.shape[i],
+        input: input.strides[i],
+        output: to.get(i).copied().unwrap_or(0),
+    };
     let (a, b): (Vec<_>, Vec<_>) = ((0..kept).map(axis).collect(), (kept..shape.len()).map(axis).collect());
     let plan = Plan::new(&a, &b, kind.is_ordered());
-    let desc = |dtype, layout: Layout| TensorDesc { dtype, aligned: true, shape: layout.shape, strides: layout.strides };
+    let desc = |dtype, layout: Layout| TensorDesc {
+        dtype,
+        aligned: true,
+        shape: layout.shape,
+        strides: layout.strides,
+    };
     let attributes = ReduceAttributes { kind, axes: plan.reduced.len() as u8 };
     let output = kind.output(dtype)?;
     Some(Workload::new(
@@ -101,7 +117,9 @@ fn every_kind_and_type_in_both_directions() {
 fn long_rows_and_columns_use_every_path() {
     let rt = runtime();
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::C32] {
-        for kind in [ReduceKind::Sum, ReduceKind::Max, ReduceKind::ArgMin, ReduceKind::Variance { correction: 1 }] {
+        for kind in
+            [ReduceKind::Sum, ReduceKind::Max, ReduceKind::ArgMin, ReduceKind::Variance { correction: 1 }]
+        {
             for (shape, axes, order) in [
                 (&[30_011][..], 1, &[0][..]),
                 (&[9, 5003], 1, &[0, 1]),
@@ -176,10 +194,10 @@ fn nan_wins_and_the_first_of_equals_counts() {
     let nan = f32::NAN;
     let x = Tensor::from_vec(vec![1.0, 3.0, 3.0, nan, nan, -7.0, -7.0, 0.0, 2.0], &[3, 3]).unwrap();
     on_every_kernel(|rt| {
-        let Ok(max) = rt.max(&x, 1) else { return };
+        let Ok(max) = rt.amax(&x, 1) else { return };
         let max = max.to_vec::<f32>().unwrap();
         assert!(max[0] == 3.0 && max[1].is_nan() && max[2] == 2.0);
-        assert!(rt.min(&x, 1).unwrap().to_vec::<f32>().unwrap()[1].is_nan());
+        assert!(rt.amin(&x, 1).unwrap().to_vec::<f32>().unwrap()[1].is_nan());
         assert_eq!(rt.argmax(&x, 1).unwrap().to_vec::<i64>().unwrap(), [1, 0, 2]);
         assert_eq!(rt.argmin(&x, 1).unwrap().to_vec::<i64>().unwrap(), [0, 0, 0]);
         assert_eq!(rt.argmax(&x, ..).unwrap().item::<i64>().unwrap(), 3);
@@ -198,7 +216,7 @@ fn infinities_and_signs() {
         let Ok(sum) = rt.sum(&x, 1) else { return };
         let sum = sum.to_vec::<f64>().unwrap();
         assert!(sum[0] == inf && sum[1].is_nan());
-        assert_eq!(rt.max(&x, 1).unwrap().to_vec::<f64>().unwrap(), [inf, inf]);
+        assert_eq!(rt.amax(&x, 1).unwrap().to_vec::<f64>().unwrap(), [inf, inf]);
         assert_eq!(rt.norm(&x, NormOrder::Infinity, 1).unwrap().to_vec::<f64>().unwrap(), [inf, inf]);
     });
 }
@@ -213,11 +231,11 @@ fn empty_axes_have_neutral_results_or_a_clear_error() {
     assert_eq!(rt.all(&x, 1).unwrap().to_vec::<bool>().unwrap(), [true, true]);
     assert!(rt.mean(&x, 1).unwrap().to_vec::<f32>().unwrap().iter().all(|m| m.is_nan()));
     assert!(rt.variance(&x, 0, 1).unwrap().to_vec::<f32>().unwrap().iter().all(|m| m.is_nan()));
-    for error in [rt.max(&x, 1), rt.min(&x, ..), rt.argmax(&x, 1), rt.argmin(&x, 1)] {
+    for error in [rt.amax(&x, 1), rt.amin(&x, ..), rt.argmax(&x, 1), rt.argmin(&x, 1)] {
         assert!(error.unwrap_err().to_string().contains("no elements along the reduced axes"));
     }
     // Nothing is asked for along the kept axes, so nothing is missing.
-    assert_eq!(rt.max(&x, 0).unwrap().shape(), [0]);
+    assert_eq!(rt.amax(&x, 0).unwrap().shape(), [0]);
     let scalar = Tensor::scalar(3.0f32);
     assert_eq!(rt.sum(&scalar, ..).unwrap().item::<f32>().unwrap(), 3.0);
 }
@@ -231,7 +249,7 @@ fn axes_are_checked_and_kept_on_demand() {
     assert!(rt.sum(&x, 3).unwrap_err().to_string().contains("axis 3 does not exist"));
     assert!(rt.sum(&x, [1, -2]).unwrap_err().to_string().contains("given twice"));
     let z = Tensor::zeros(&[2], DType::C32).unwrap();
-    assert!(rt.max(&z, 0).unwrap_err().to_string().contains("no order"));
+    assert!(rt.amax(&z, 0).unwrap_err().to_string().contains("no order"));
     let mut out = Tensor::zeros(&[2], DType::F64).unwrap();
     assert!(rt.sum_into(&x, [1, 2], &mut out).is_err());
     let mut out = Tensor::zeros(&[2], DType::I64).unwrap();
@@ -246,7 +264,7 @@ fn integers_are_exact_and_types_follow_the_documentation() {
     let rt = runtime();
     let big = Tensor::from_vec(vec![i64::MAX, i64::MAX], &[2]).unwrap();
     assert_eq!(rt.mean(&big, ..).unwrap().item::<f64>().unwrap(), i64::MAX as f64);
-    assert_eq!(rt.max(&big, ..).unwrap().item::<i64>().unwrap(), i64::MAX);
+    assert_eq!(rt.amax(&big, ..).unwrap().item::<i64>().unwrap(), i64::MAX);
     let u = Tensor::full(u32::MAX, &[3]).unwrap();
     assert_eq!(rt.sum(&u, ..).unwrap().item::<i64>().unwrap(), 3 * i64::from(u32::MAX));
     let b = Tensor::from_vec(vec![true, false, true], &[3]).unwrap();
@@ -267,7 +285,8 @@ fn sums_keep_their_error_bound_on_hard_data() {
     let single: Vec<f32> = (0..n).map(|_| next() as f32).collect();
     let exact: f64 = single.iter().map(|&x| f64::from(x)).sum();
     let size: f64 = single.iter().map(|&x| f64::from(x.abs())).sum();
-    let double: Vec<f64> = single.iter().map(|&x| f64::from(x) * 1e-3 + 1e9 * f64::from(x.signum())).collect();
+    let double: Vec<f64> =
+        single.iter().map(|&x| f64::from(x) * 1e-3 + 1e9 * f64::from(x.signum())).collect();
     for shape in [[1, n], [n, 1], [n / 8, 8]] {
         for kernel in KERNELS {
             let rt = rt.with_kernel(kernel.name()).unwrap();
