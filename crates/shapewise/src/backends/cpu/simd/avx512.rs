@@ -165,7 +165,7 @@ lanes! {
     add_bits(a, b) = add_bits_ps;
     shl_mantissa(a) = shl_mantissa_ps;
     shr_mantissa(a) = shr_mantissa_ps;
-    scale(a, n) = _mm512_scalef_ps;
+    scale(a, n) = scale_ps;
 }
 lanes! {
     f64, __m512d, __mmask8, 8,
@@ -189,7 +189,7 @@ lanes! {
     add_bits(a, b) = add_bits_pd;
     shl_mantissa(a) = shl_mantissa_pd;
     shr_mantissa(a) = shr_mantissa_pd;
-    scale(a, n) = _mm512_scalef_pd;
+    scale(a, n) = scale_pd;
 }
 
 /// Instructions with a fixed immediate, or integer ones on the bits of floats.
@@ -203,10 +203,6 @@ macro_rules! with_immediate {
     )*};
 }
 with_immediate! {
-    round_ps(a: __m512) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
-    round_pd(a: __m512d) = _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
-    floor_ps(a: __m512) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
-    floor_pd(a: __m512d) = _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
     add_bits_ps(a, b: __m512) =
         _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
     add_bits_pd(a, b: __m512d) =
@@ -216,6 +212,57 @@ with_immediate! {
     shr_mantissa_ps(a: __m512) = _mm512_castsi512_ps(_mm512_srli_epi32::<23>(_mm512_castps_si512(a)));
     shr_mantissa_pd(a: __m512d) = _mm512_castsi512_pd(_mm512_srli_epi64::<52>(_mm512_castpd_si512(a)));
 }
+
+#[cfg(not(miri))]
+with_immediate! {
+    round_ps(a: __m512) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+    round_pd(a: __m512d) = _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+    floor_ps(a: __m512) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
+    floor_pd(a: __m512d) = _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
+    scale_ps(a, n: __m512) = _mm512_scalef_ps(a, n);
+    scale_pd(a, n: __m512d) = _mm512_scalef_pd(a, n);
+}
+
+/// Stand-ins for the few instructions that Miri does not know.
+#[cfg(miri)]
+mod unknown_to_miri {
+    use super::*;
+    use std::mem::transmute;
+
+    macro_rules! by_lane {
+        ($($name:ident($v:ident: [$t:ident; $n:literal], $a:ident, $b:ident) = $body:expr;)*) => {$(
+            pub(super) fn $name(a: $v, b: $v) -> $v {
+                // SAFETY: a register is its lanes.
+                unsafe {
+                    let (a, b): ([$t; $n], [$t; $n]) = (transmute(a), transmute(b));
+                    transmute::<[$t; $n], $v>(std::array::from_fn(|i| { let ($a, $b) = (a[i], b[i]); $body }))
+                }
+            }
+        )*};
+    }
+    by_lane! {
+        round_by_ps(__m512: [f32; 16], x, _y) = x.round_ties_even();
+        round_by_pd(__m512d: [f64; 8], x, _y) = x.round_ties_even();
+        floor_by_ps(__m512: [f32; 16], x, _y) = x.floor();
+        floor_by_pd(__m512d: [f64; 8], x, _y) = x.floor();
+        scale_ps(__m512: [f32; 16], x, n) = (f64::from(x) * 2_f64.powi(n as i32)) as f32;
+        scale_pd(__m512d: [f64; 8], x, n) = x * 2_f64.powi(n as i32 / 2) * 2_f64.powi(n as i32 - n as i32 / 2);
+    }
+    pub(super) fn round_ps(a: __m512) -> __m512 {
+        round_by_ps(a, a)
+    }
+    pub(super) fn round_pd(a: __m512d) -> __m512d {
+        round_by_pd(a, a)
+    }
+    pub(super) fn floor_ps(a: __m512) -> __m512 {
+        floor_by_ps(a, a)
+    }
+    pub(super) fn floor_pd(a: __m512d) -> __m512d {
+        floor_by_pd(a, a)
+    }
+}
+#[cfg(miri)]
+use unknown_to_miri::{floor_pd, floor_ps, round_pd, round_ps, scale_pd, scale_ps};
 
 /// Lane i of the result is lane i ^ distance.
 #[inline]

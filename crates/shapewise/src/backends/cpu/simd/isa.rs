@@ -80,9 +80,8 @@ impl Isa {
             }
         }
         #[cfg(target_arch = "aarch64")]
-        if self == Isa::Neon && self.is_available() {
-            // SAFETY: the instructions are available.
-            return unsafe { super::Neon::new_unchecked().enter(task) };
+        if let (Isa::Neon, true, Some(neon)) = (self, self.is_available(), super::Neon::new()) {
+            return neon.enter(task);
         }
         task.run(Portable)
     }

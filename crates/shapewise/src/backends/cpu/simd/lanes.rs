@@ -15,6 +15,8 @@ pub trait Lanes<T: Float>: Copy {
     type M: Copy;
     /// Lanes in a register.
     const LANES: usize;
+    /// Whether `mul_add` rounds once.
+    const FUSED: bool = true;
 
     /// Every lane `x`.
     fn splat(self, x: T) -> Self::V;
@@ -174,7 +176,9 @@ pub trait Lanes<T: Float>: Copy {
     /// a denormal or zero.
     #[inline(always)]
     fn scale(self, a: Self::V, n: Self::V) -> Self::V {
-        let half = self.floor(self.mul(n, self.splat(T::from_f64(0.5))));
+        // Adding and subtracting a large number rounds to an integer.
+        let rounder = self.splat(T::from_f64(1.5) * pow2::<T>(T::MANTISSA_BITS));
+        let half = self.sub(self.mul_add(n, self.splat(T::from_f64(0.5)), rounder), rounder);
         self.mul(self.mul(a, self.pow2i(half)), self.pow2i(self.sub(n, half)))
     }
     /// Splits positive normal numbers into (m, e): `a = m · 2ᵉ` with 1 ≤ m < 2.

@@ -38,12 +38,17 @@
 mod float;
 mod isa;
 mod lanes;
+pub mod math;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(test)]
+mod tests;
 
 pub use float::Float;
 pub use isa::{Isa, ParseIsaError};
@@ -54,8 +59,11 @@ pub use portable::Portable;
 pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+pub use neon::Neon;
 
 /// Writes lane-wise methods that are one instruction each.
+#[cfg(target_arch = "x86_64")]
 macro_rules! forward {
     ($($name:ident($($arg:ident),*) = $instruction:ident;)*) => {$(
         #[inline(always)]
@@ -65,4 +73,5 @@ macro_rules! forward {
         }
     )*};
 }
+#[cfg(target_arch = "x86_64")]
 use forward;

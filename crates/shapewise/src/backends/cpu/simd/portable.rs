@@ -20,6 +20,7 @@ macro_rules! lanes {
             type V = Array<$t, $n>;
             type M = [bool; $n];
             const LANES: usize = $n;
+            const FUSED: bool = false;
 
             #[inline(always)]
             fn splat(self, x: $t) -> Self::V {
