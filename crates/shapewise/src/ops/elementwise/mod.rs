@@ -1,8 +1,13 @@
 //! Element-wise operations: one function or a fused chain of them, in one pass over memory.
 
 mod canonical;
+mod cost;
+mod cpu_direct;
+mod cpu_lines;
 mod cpu_reference;
+mod formula;
 mod function;
+mod grid;
 mod program;
 mod value;
 
@@ -18,7 +23,13 @@ pub use function::Function;
 pub use program::{Expr, MAX_CONSTANTS, MAX_INPUTS, MAX_STEPS, Program, Source, Step};
 
 /// Every kernel, reference last.
-pub static KERNELS: &[&dyn Kernel] = &[&cpu_reference::Reference];
+pub static KERNELS: &[&dyn Kernel] = &[
+    &cpu_direct::AVX512,
+    &cpu_direct::AVX2,
+    &cpu_direct::NEON,
+    &cpu_direct::PORTABLE,
+    &cpu_reference::Reference,
+];
 
 /// The program of an element-wise workload.
 ///

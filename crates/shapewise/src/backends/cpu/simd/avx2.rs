@@ -38,7 +38,6 @@ static FIRST_32: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 
 /// The same for words of 64 bits.
 static FIRST_64: [i64; 8] = [-1, -1, -1, -1, 0, 0, 0, 0];
 
-#[allow(clippy::inline_always)] // the operations must melt into the algorithm
 impl Lanes<f32> for Avx2 {
     type V = __m256;
     type M = __m256;
@@ -157,7 +156,6 @@ impl Lanes<f32> for Avx2 {
     }
 }
 
-#[allow(clippy::inline_always)] // the operations must melt into the algorithm
 impl Lanes<f64> for Avx2 {
     type V = __m256d;
     type M = __m256d;
@@ -302,7 +300,6 @@ with_immediate! {
     shr_mantissa_pd(a: __m256d) = _mm256_castsi256_pd(_mm256_srli_epi64::<52>(_mm256_castpd_si256(a)));
 }
 
-#[allow(clippy::inline_always)] // the operations must melt into the algorithm
 impl HalfLanes for Avx2 {
     #[inline(always)]
     unsafe fn load_f16(self, at: *const f16) -> __m256 {

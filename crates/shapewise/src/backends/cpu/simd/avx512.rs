@@ -45,8 +45,7 @@ macro_rules! lanes {
      splat $set1:ident, load $loadu:ident, load_first $maskz_loadu:ident, store $storeu:ident,
      store_first $mask_storeu:ident, stream $stream:ident, select $blend:ident, cmp $cmp:ident, first $cvt:ident,
      butterfly $butterfly:ident; $($forward:tt)*) => {
-        #[allow(clippy::inline_always)] // the operations must melt into the algorithm
-        impl Lanes<$t> for Avx512 {
+                impl Lanes<$t> for Avx512 {
             type V = $v;
             type M = $m;
             const LANES: usize = $n;
@@ -155,8 +154,8 @@ lanes! {
     mul_add(a, b, c) = _mm512_fmadd_ps;
     neg_mul_add(a, b, c) = _mm512_fnmadd_ps;
     sqrt(a) = _mm512_sqrt_ps;
-    min(a, b) = _mm512_min_ps;
-    max(a, b) = _mm512_max_ps;
+    min(a, b) = min_ps;
+    max(a, b) = max_ps;
     round(a) = round_ps;
     floor(a) = floor_ps;
     and(a, b) = _mm512_and_ps;
@@ -179,8 +178,8 @@ lanes! {
     mul_add(a, b, c) = _mm512_fmadd_pd;
     neg_mul_add(a, b, c) = _mm512_fnmadd_pd;
     sqrt(a) = _mm512_sqrt_pd;
-    min(a, b) = _mm512_min_pd;
-    max(a, b) = _mm512_max_pd;
+    min(a, b) = min_pd;
+    max(a, b) = max_pd;
     round(a) = round_pd;
     floor(a) = floor_pd;
     and(a, b) = _mm512_and_pd;
@@ -220,6 +219,10 @@ with_immediate! {
     floor_ps(a: __m512) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
     floor_pd(a: __m512d) = _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
     scale_ps(a, n: __m512) = _mm512_scalef_ps(a, n);
+    min_ps(a, b: __m512) = _mm512_min_ps(a, b);
+    max_ps(a, b: __m512) = _mm512_max_ps(a, b);
+    min_pd(a, b: __m512d) = _mm512_min_pd(a, b);
+    max_pd(a, b: __m512d) = _mm512_max_pd(a, b);
     scale_pd(a, n: __m512d) = _mm512_scalef_pd(a, n);
 }
 
@@ -245,6 +248,10 @@ mod unknown_to_miri {
         round_by_pd(__m512d: [f64; 8], x, _y) = x.round_ties_even();
         floor_by_ps(__m512: [f32; 16], x, _y) = x.floor();
         floor_by_pd(__m512d: [f64; 8], x, _y) = x.floor();
+        min_ps(__m512: [f32; 16], x, y) = if x < y { x } else { y };
+        min_pd(__m512d: [f64; 8], x, y) = if x < y { x } else { y };
+        max_ps(__m512: [f32; 16], x, y) = if x > y { x } else { y };
+        max_pd(__m512d: [f64; 8], x, y) = if x > y { x } else { y };
         scale_ps(__m512: [f32; 16], x, n) = (f64::from(x) * 2_f64.powi(n as i32)) as f32;
         scale_pd(__m512d: [f64; 8], x, n) = x * 2_f64.powi(n as i32 / 2) * 2_f64.powi(n as i32 - n as i32 / 2);
     }
@@ -262,7 +269,9 @@ mod unknown_to_miri {
     }
 }
 #[cfg(miri)]
-use unknown_to_miri::{floor_pd, floor_ps, round_pd, round_ps, scale_pd, scale_ps};
+use unknown_to_miri::{
+    floor_pd, floor_ps, max_pd, max_ps, min_pd, min_ps, round_pd, round_ps, scale_pd, scale_ps,
+};
 
 /// Lane i of the result is lane i ^ distance.
 #[inline]
@@ -287,7 +296,6 @@ fn butterfly_pd(a: __m512d, distance: usize) -> __m512d {
     }
 }
 
-#[allow(clippy::inline_always)] // the operations must melt into the algorithm
 impl HalfLanes for Avx512 {
     #[inline(always)]
     unsafe fn load_f16(self, at: *const f16) -> __m512 {

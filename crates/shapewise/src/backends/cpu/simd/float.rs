@@ -43,6 +43,7 @@ pub trait Float:
     /// The bits, in the low end of a `u64`.
     fn to_bits64(self) -> u64;
     /// Square root.
+    #[must_use]
     fn sqrt(self) -> Self;
 }
 

@@ -3,6 +3,7 @@ use super::{Portable, SimdTask};
 use std::sync::OnceLock;
 
 /// A family of vector instructions that kernels are compiled for.
+#[allow(clippy::unsafe_derive_deserialize)] // any value is valid: `run` asks the CPU itself
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isa {

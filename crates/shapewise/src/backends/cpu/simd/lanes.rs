@@ -147,22 +147,22 @@ pub trait Lanes<T: Float>: Copy {
     /// The sum of all lanes, added pairwise.
     #[inline(always)]
     fn reduce_add(self, a: Self::V) -> T {
-        fold(self, a, |s, x, y| s.add(x, y))
+        fold(self, a, Self::add)
     }
     /// The product of all lanes, multiplied pairwise.
     #[inline(always)]
     fn reduce_mul(self, a: Self::V) -> T {
-        fold(self, a, |s, x, y| s.mul(x, y))
+        fold(self, a, Self::mul)
     }
     /// The smallest lane; NaN if any is.
     #[inline(always)]
     fn reduce_min(self, a: Self::V) -> T {
-        fold(self, a, |s, x, y| s.min_nan(x, y))
+        fold(self, a, Self::min_nan)
     }
     /// The largest lane; NaN if any is.
     #[inline(always)]
     fn reduce_max(self, a: Self::V) -> T {
-        fold(self, a, |s, x, y| s.max_nan(x, y))
+        fold(self, a, Self::max_nan)
     }
 
     /// 2ⁿ for integral `n` whose power is a normal number (−126 to 127, −1022 to 1023).

@@ -27,8 +27,7 @@ impl Neon {
 macro_rules! lanes {
     ($t:ident, $v:ident, $m:ident, $n:literal, load $load:ident, store $store:ident;
      $($name:ident($($arg:ident: $arg_t:ty),*) -> $r:ty = $body:expr;)*) => {
-        #[allow(clippy::inline_always)] // the operations must melt into the algorithm
-        impl Lanes<$t> for Neon {
+                impl Lanes<$t> for Neon {
             type V = $v;
             type M = $m;
             const LANES: usize = $n;
@@ -178,7 +177,6 @@ fn float_64(a: uint64x2_t) -> float64x2_t {
     unsafe { vreinterpretq_f64_u64(a) }
 }
 
-#[allow(clippy::inline_always)] // the operations must melt into the algorithm
 impl HalfLanes for Neon {
     #[inline(always)]
     unsafe fn load_bf16(self, at: *const bf16) -> float32x4_t {

@@ -15,7 +15,6 @@ pub struct Array<T, const N: usize>([T; N]);
 
 macro_rules! lanes {
     ($t:ident, $n:literal) => {
-        #[allow(clippy::inline_always)] // the operations must melt into the algorithm
         impl Lanes<$t> for Portable {
             type V = Array<$t, $n>;
             type M = [bool; $n];
@@ -51,7 +50,7 @@ macro_rules! lanes {
             #[inline(always)]
             unsafe fn stream(self, at: *mut $t, v: Self::V) {
                 // SAFETY: the caller lets us write LANES elements.
-                unsafe { at.cast::<Self::V>().write(v) }
+                unsafe { at.cast::<[$t; $n]>().write(v.0) }
             }
             #[inline(always)]
             fn fence(self) {}

@@ -3,6 +3,10 @@ use super::lanes::MAX_LANES;
 use super::{Float, HalfLanes, Isa, Lanes, Simd, SimdTask};
 use half::{bf16, f16};
 
+/// A register's worth of lanes where it may be streamed to.
+#[repr(align(64))]
+struct Aligned<T>([T; MAX_LANES]);
+
 /// What a lane-wise operation must give, and the operation.
 type Unary<T, S> = (&'static str, fn(T) -> T, fn(S, <S as Lanes<T>>::V) -> <S as Lanes<T>>::V);
 type Binary<T, S> =
@@ -171,9 +175,9 @@ macro_rules! tests_for {
                     ("le", |a, b| a <= b, S::le),
                     ("eq", |a, b| a == b, S::eq),
                     ("ne", |a, b| a != b, S::ne),
-                    ("not", |a, b| !(a < b), |s, a, b| s.mask_not(s.lt(a, b))),
-                    ("and", |a, b| a < b && a == a, |s, a, b| s.mask_and(s.lt(a, b), s.eq(a, a))),
-                    ("or", |a, b| a < b || a == b, |s, a, b| s.mask_or(s.lt(a, b), s.eq(a, b))),
+                    ("not", |a, b| a != b, |s, a, b| s.mask_not(s.eq(a, b))),
+                    ("and", |a, b| a == b, |s, a, b| s.mask_and(s.le(a, b), s.le(b, a))),
+                    ("or", |a, b| a <= b, |s, a, b| s.mask_or(s.lt(a, b), s.eq(a, b))),
                 ];
                 for (name, scalar, vector) in all {
                     for_pairs(s, |a, va, b, vb| {
@@ -213,8 +217,6 @@ macro_rules! tests_for {
                     assert_eq!(target[..n], source[..n]);
                     assert_eq!(target[n], -1.0);
                 }
-                #[repr(align(64))]
-                struct Aligned([$t; MAX_LANES]);
                 let mut aligned = Aligned([0.0; MAX_LANES]);
                 // SAFETY: the target is aligned to the largest register and as large.
                 unsafe { s.stream(aligned.0.as_mut_ptr(), s.load(source.as_ptr())) };

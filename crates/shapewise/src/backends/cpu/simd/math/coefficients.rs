@@ -40,10 +40,13 @@ pub trait Coefficients: Float {
 /// Scalar functions for the rare lanes that the vector code leaves out.
 pub trait Scalar: Coefficients {
     /// sin x
+    #[must_use]
     fn sin(self) -> Self;
     /// cos x
+    #[must_use]
     fn cos(self) -> Self;
     /// xʸ
+    #[must_use]
     fn pow(self, y: Self) -> Self;
 }
 
@@ -151,7 +154,7 @@ impl Coefficients for f64 {
         -1.1359448972656023e-11,
     ];
     const ERF_SMALL: &'static [f64] = &[
-        1.1283791670955126,
+        std::f64::consts::FRAC_2_SQRT_PI,
         -0.3761263890318352,
         0.11283791670944185,
         -0.026866170643111465,

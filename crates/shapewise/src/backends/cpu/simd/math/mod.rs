@@ -4,7 +4,7 @@
 //!
 //! | function | f32 | f64 | portable f32 | portable f64 |
 //! |---|---|---|---|---|
-//! | exp, exp_nonpositive | 1 | 2 | 1.5 | 2 |
+//! | `exp`, `exp_nonpositive` | 1 | 2 | 1.5 | 2 |
 //! | log | 1 | 2 | 1 | 2 |
 //! | pow | 1.5 | 2 | 1.5 | 2 |
 //! | sin, cos | 2 | 3 | 2 | 3 |
@@ -17,7 +17,6 @@
 //!
 //! NaN gives NaN, infinities, zeros and denormals give what the scalar functions of `std` give, overflow gives
 //! infinity and underflow a denormal or zero, unless a function says otherwise.
-#![allow(clippy::inline_always)] // everything must melt into the algorithm that was entered through `Isa::run`
 
 mod coefficients;
 mod exp;

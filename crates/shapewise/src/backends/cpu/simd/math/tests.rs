@@ -106,9 +106,8 @@ fn reference(function: Function, x: f64) -> f64 {
         }
         Erf => erf_of_c(x),
         Rsqrt => 1.0 / x.sqrt(),
-        Silu if x < -1e4 => -0.0,
+        Silu | Gelu if x < -1e4 => -0.0,
         Silu => x * reference(Sigmoid, x),
-        Gelu if x < -1e4 => -0.0,
         Gelu => 0.5 * x + 0.5 * x * erf_of_c(x * std::f64::consts::FRAC_1_SQRT_2),
     }
 }

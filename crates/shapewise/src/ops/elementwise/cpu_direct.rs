@@ -1,0 +1,180 @@
+//! One loop from memory to memory for each common function and chain, on real floats.
+#![allow(unsafe_code)]
+
+use super::cpu_lines::{LineElement, Lines, has_loop};
+use super::formula::Recognised;
+use super::grid::Grid;
+use super::program::MAX_INPUTS;
+use super::{Source, cost, program_of};
+use crate::backends::cpu::simd::Isa;
+use crate::device::DeviceInfo;
+use crate::ops::{
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace,
+    Parameters, Refusal, Refusals, Variant, Workload,
+};
+use crate::tensor::{DType, Element};
+
+/// `cpu::elementwise::*_direct`
+pub struct Direct {
+    name: &'static str,
+    isa: Isa,
+    constraints: [Constraint; 2],
+}
+
+impl Direct {
+    const fn new(name: &'static str, isa: Isa) -> Self {
+        Self { name, isa, constraints: [Constraint::Isa(isa), Constraint::DTypes(&[DType::F32, DType::F64])] }
+    }
+}
+
+/// 512-bit vectors.
+pub static AVX512: Direct = Direct::new("cpu::elementwise::avx512_direct", Isa::Avx512);
+/// 256-bit vectors.
+pub static AVX2: Direct = Direct::new("cpu::elementwise::avx2_direct", Isa::Avx2);
+/// ARM's vectors.
+pub static NEON: Direct = Direct::new("cpu::elementwise::neon_direct", Isa::Neon);
+/// What the compiler makes of arrays.
+pub static PORTABLE: Direct = Direct::new("cpu::elementwise::portable_direct", Isa::Portable);
+
+impl Kernel for Direct {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn operation(&self) -> OperationKind {
+        OperationKind::Elementwise
+    }
+
+    fn variant(&self) -> Variant {
+        Variant::Vectorised
+    }
+
+    fn in_place(&self) -> bool {
+        true
+    }
+
+    fn constraints(&self) -> &[Constraint] {
+        &self.constraints
+    }
+
+    fn supports(&self, workload: &Workload, device: &DeviceInfo) -> Result<(), Refusals> {
+        let known = self.constraints.iter().filter_map(|c| c.check(workload, device));
+        Refusals::collect(known.chain(unfit(workload)))
+    }
+
+    fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let threads = cost::threads(workload, device);
+        let light = Recognised::program(program_of(workload)).is_some_and(|r| r.recipe.is_light());
+        if !light || workload.in_place() || !cost::exceeds_caches(workload, device) {
+            return threads;
+        }
+        threads.axis(Knob::Stream, &[1, 0])
+    }
+
+    fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
+        let unit = ComputeUnit { dtype: workload.outputs()[0].dtype, isa: Some(self.isa) };
+        cost::pass(workload, parameters, device, unit)
+    }
+
+    fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
+        match call.workload.outputs()[0].dtype {
+            DType::F32 => launch::<f32>(self.isa, call),
+            DType::F64 => launch::<f64>(self.isa, call),
+            other => Err(KernelError(format!("{other} has no direct loop").into())),
+        }
+    }
+}
+
+/// Why there is no loop for the program or its layouts.
+fn unfit(workload: &Workload) -> Option<Refusal> {
+    let Some(found) = Recognised::program(program_of(workload)) else {
+        return Some(Refusal::Shape("a function or chain with a loop of its own".into()));
+    };
+    let inner = |strides: &[isize]| strides[strides.len() - 1];
+    let inputs = workload.inputs();
+    let length = workload.outputs()[0].shape.last().copied().unwrap_or(1);
+    let unit = |stride: isize| stride == 1 || length == 1;
+    let steps = found.arguments.map(|source| match source {
+        Source::Input(i) => inner(&inputs[i as usize].strides),
+        _ => 0,
+    });
+    let arguments = &steps[..found.recipe.arity()];
+    if !unit(inner(&workload.outputs()[0].strides)) || !arguments.iter().all(|&s| s == 0 || unit(s)) {
+        return Some(Refusal::Shape("elements side by side, or repeated, along the inner axis".into()));
+    }
+    let fits = has_loop(found.recipe.arity(), repeated(arguments));
+    (!fits).then(|| Refusal::Shape("another pattern of repeated arguments".into()))
+}
+
+/// Bit k: the k-th argument has the stride 0.
+fn repeated(steps: &[isize]) -> u8 {
+    steps.iter().enumerate().map(|(k, &step)| u8::from(step == 0) << k).sum()
+}
+
+/// An argument: where it starts, and the input it is, unless it is a constant.
+#[derive(Clone, Copy)]
+struct Argument<T> {
+    first: *const T,
+    input: Option<usize>,
+}
+
+fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), KernelError> {
+    let program = program_of(call.workload);
+    let Some(found) = Recognised::program(program) else {
+        return Err(KernelError("the program has no direct loop".into()));
+    };
+    let constants = found.arguments.map(|source| match source {
+        Source::Constant(i) => T::from_f64(program.constant(i)),
+        _ => T::ZERO,
+    });
+    let arguments: [Argument<T>; 3] = std::array::from_fn(|k| match found.arguments[k] {
+        Source::Input(i) if k < found.recipe.arity() => {
+            Argument { first: call.inputs[i as usize].ptr(), input: Some(i as usize) }
+        }
+        _ => Argument { first: &raw const constants[k], input: None },
+    });
+    let output = call.outputs[0].ptr_mut::<T>();
+    let stream = call.parameters.get(Knob::Stream) == Some(1) && output.is_aligned();
+    let threads = call.parameters.threads();
+    let run = |part: &Grid| {
+        let (steps, row_steps) = (part.steps(), part.row_steps());
+        let of = |offsets: &[isize; MAX_INPUTS + 1], k: usize| arguments[k].input.map_or(0, |i| offsets[i]);
+        let inner: [isize; 3] = std::array::from_fn(|k| of(steps, k));
+        part.for_each_plane(|at| {
+            let lines = Lines {
+                inputs: std::array::from_fn(|k| arguments[k].first.wrapping_offset(of(at, k))),
+                input_steps: std::array::from_fn(|k| of(&row_steps, k)),
+                repeated: repeated(&inner[..found.recipe.arity()]),
+                output: output.wrapping_offset(at[MAX_INPUTS]),
+                output_step: row_steps[MAX_INPUTS],
+                rows: part.rows(),
+                length: part.length(),
+                stream,
+            };
+            // SAFETY: operands are valid for every index of the workload, of which this is a part; `supports`
+            // made sure of the inner strides; an output overlaps inputs only exactly, and parts are disjoint.
+            unsafe { T::run(isa, found.recipe, lines) }
+        });
+    };
+    let whole = Grid::new(call.workload);
+    if threads <= 1 {
+        run(&whole);
+        return Ok(());
+    }
+    let parts = Grid::parts(call.workload.outputs()[0].len(), threads);
+    let shared = Shared(run);
+    call.cpu().threads().run(threads, parts, &|i| shared.call(&whole.part(i, parts)));
+    Ok(())
+}
+
+/// A closure over the operands' addresses.
+struct Shared<F>(F);
+
+// SAFETY: the addresses stand for operands, which may go to any thread; parts that run at once are disjoint.
+unsafe impl<F> Sync for Shared<F> {}
+
+impl<F: Fn(&Grid)> Shared<F> {
+    fn call(&self, part: &Grid) {
+        (self.0)(part);
+    }
+}

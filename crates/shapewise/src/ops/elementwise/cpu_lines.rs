@@ -1,0 +1,258 @@
+//! The loops of the recipes: rows of contiguous results from contiguous or repeated arguments.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use super::formula::{Formula, Recipe, Visitor};
+use crate::backends::cpu::simd::math::Scalar;
+use crate::backends::cpu::simd::{Isa, Lanes, Simd, SimdTask};
+
+/// Rows of results and of arguments; strides are in elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lines<T> {
+    /// Each argument's first element; those beyond the arity are never read.
+    pub(super) inputs: [*const T; 3],
+    /// From row to row, for each argument.
+    pub(super) input_steps: [isize; 3],
+    /// Bit k: argument k repeats one element along a row.
+    pub(super) repeated: u8,
+    pub(super) output: *mut T,
+    pub(super) output_step: isize,
+    pub(super) rows: usize,
+    pub(super) length: usize,
+    /// Whether results go past the caches.
+    pub(super) stream: bool,
+}
+
+/// Whether there is a loop for arguments that repeat in this way.
+pub(super) const fn has_loop(arity: usize, repeated: u8) -> bool {
+    matches!((arity, repeated), (1, 0) | (2, 0..=2) | (3, 0 | 0b100 | 0b110))
+}
+
+/// An element type that lines are made of.
+pub(super) trait LineElement: Scalar {
+    /// Runs a recipe over lines.
+    ///
+    /// # Safety
+    /// Every argument may be read and the output written at all rows × length positions, the output overlaps no
+    /// argument except exactly, and [`has_loop`] holds.
+    unsafe fn run(isa: Isa, recipe: Recipe, lines: Lines<Self>);
+}
+
+struct Start<T> {
+    isa: Isa,
+    lines: Lines<T>,
+}
+
+/// Which arguments repeat is found out at run time: beside slow functions that costs nothing.
+const ANY: u8 = u8::MAX;
+
+/// One formula with its repeated arguments known to the compiler.
+struct Task<T, F, const REPEATED: u8> {
+    lines: Lines<T>,
+    formula: PhantomData<F>,
+}
+
+macro_rules! line_element {
+    ($t:ident) => {
+        impl LineElement for $t {
+            #[inline]
+            unsafe fn run(isa: Isa, recipe: Recipe, lines: Lines<$t>) {
+                debug_assert!(has_loop(recipe.arity(), lines.repeated));
+                recipe.visit(Start { isa, lines });
+            }
+        }
+
+        impl Visitor<$t> for Start<$t> {
+            #[inline]
+            fn visit<F: Formula<$t>>(self) {
+                let Self { isa, lines } = self;
+                match (F::ARITY, lines.repeated) {
+                    _ if !F::LIGHT => isa.run(Task::<$t, F, ANY> { lines, formula: PhantomData }),
+                    (1, _) | (_, 0) => isa.run(Task::<$t, F, 0> { lines, formula: PhantomData }),
+                    (2, 1) => isa.run(Task::<$t, F, 1> { lines, formula: PhantomData }),
+                    (2, _) => isa.run(Task::<$t, F, 2> { lines, formula: PhantomData }),
+                    (_, 0b100) => isa.run(Task::<$t, F, 0b100> { lines, formula: PhantomData }),
+                    _ => isa.run(Task::<$t, F, 0b110> { lines, formula: PhantomData }),
+                }
+            }
+        }
+
+        impl<F: Formula<$t>, const REPEATED: u8> SimdTask for Task<$t, F, REPEATED> {
+            type Output = ();
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) {
+                // SAFETY: the caller of `LineElement::run` vouched for the lines.
+                unsafe { all_rows::<$t, S, F, REPEATED>(s, &self.lines) }
+            }
+        }
+    };
+}
+line_element!(f32);
+line_element!(f64);
+
+/// # Safety
+/// As for [`LineElement::run`].
+#[inline(always)]
+unsafe fn all_rows<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8>(s: S, lines: &Lines<T>) {
+    let [mut a, mut b, mut c] = lines.inputs;
+    let mut out = lines.output;
+    for _ in 0..lines.rows {
+        // SAFETY: the pointers are at the starts of rows that the caller vouched for.
+        unsafe {
+            if F::LIGHT && lines.stream {
+                row::<T, S, F, REPEATED, true>(s, [a, b, c], out, lines.length, lines.repeated);
+            } else {
+                row::<T, S, F, REPEATED, false>(s, [a, b, c], out, lines.length, lines.repeated);
+            }
+        }
+        a = a.wrapping_offset(lines.input_steps[0]);
+        b = b.wrapping_offset(lines.input_steps[1]);
+        c = c.wrapping_offset(lines.input_steps[2]);
+        out = out.wrapping_offset(lines.output_step);
+    }
+    if F::LIGHT && lines.stream {
+        s.fence();
+    }
+}
+
+/// # Safety
+/// As for [`LineElement::run`], for one row.
+#[inline(always)]
+unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const STREAM: bool>(
+    s: S,
+    x: [*const T; 3],
+    out: *mut T,
+    length: usize,
+    repeated: u8,
+) {
+    if length == 0 {
+        return;
+    }
+    let lanes = S::LANES;
+    // SAFETY: every index below is less than `length`, and repeated arguments have their one element.
+    unsafe {
+        let repeated = if REPEATED == ANY { repeated } else { REPEATED };
+        let splats = [
+            repeat::<T, S, F>(s, x[0], 0, repeated),
+            repeat::<T, S, F>(s, x[1], 1, repeated),
+            repeat::<T, S, F>(s, x[2], 2, repeated),
+        ];
+        let mut i = 0;
+        if STREAM {
+            // To the first aligned register; the caller streams only what is aligned to an element.
+            i = (out.addr().wrapping_neg() / size_of::<T>() % lanes).min(length);
+            if i > 0 {
+                let y = F::apply(s, some::<T, S, F>(s, x, splats, repeated, 0, i));
+                s.store_first(out, y, i);
+            }
+        }
+        if F::LIGHT {
+            while i + 4 * lanes <= length {
+                let y0 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i));
+                let y1 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + lanes));
+                let y2 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + 2 * lanes));
+                let y3 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + 3 * lanes));
+                put::<T, S, STREAM>(s, out.add(i), y0);
+                put::<T, S, STREAM>(s, out.add(i + lanes), y1);
+                put::<T, S, STREAM>(s, out.add(i + 2 * lanes), y2);
+                put::<T, S, STREAM>(s, out.add(i + 3 * lanes), y3);
+                i += 4 * lanes;
+            }
+        }
+        while i + lanes <= length {
+            let y = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i));
+            s.store(out.add(i), y);
+            i += lanes;
+        }
+        if i < length {
+            let y = F::apply(s, some::<T, S, F>(s, x, splats, repeated, i, length - i));
+            s.store_first(out.add(i), y, length - i);
+        }
+    }
+}
+
+/// Argument k in all lanes if it is a repeated one.
+///
+/// # Safety
+/// A repeated argument may be read.
+#[inline(always)]
+unsafe fn repeat<T: Scalar, S: Lanes<T>, F: Formula<T>>(s: S, x: *const T, k: usize, repeated: u8) -> S::V {
+    if k < F::ARITY && repeated >> k & 1 == 1 {
+        // SAFETY: the caller vouched for the element; it may lie at any address.
+        s.splat(unsafe { x.read_unaligned() })
+    } else {
+        s.splat(T::ZERO)
+    }
+}
+
+/// One register of each argument from index i on.
+///
+/// # Safety
+/// Arguments may be read up to i + LANES.
+#[inline(always)]
+unsafe fn full<T: Scalar, S: Lanes<T>, F: Formula<T>>(
+    s: S,
+    x: [*const T; 3],
+    mut values: [S::V; 3],
+    repeated: u8,
+    i: usize,
+) -> [S::V; 3] {
+    // SAFETY: the caller vouched for LANES elements from i on in each argument that is not repeated.
+    unsafe {
+        if repeated & 1 == 0 {
+            values[0] = s.load(x[0].add(i));
+        }
+        if F::ARITY > 1 && repeated & 2 == 0 {
+            values[1] = s.load(x[1].add(i));
+        }
+        if F::ARITY > 2 && repeated & 4 == 0 {
+            values[2] = s.load(x[2].add(i));
+        }
+    }
+    values
+}
+
+/// The first n lanes of each argument from index i on.
+///
+/// # Safety
+/// Arguments may be read up to i + n.
+#[inline(always)]
+unsafe fn some<T: Scalar, S: Lanes<T>, F: Formula<T>>(
+    s: S,
+    x: [*const T; 3],
+    mut values: [S::V; 3],
+    repeated: u8,
+    i: usize,
+    n: usize,
+) -> [S::V; 3] {
+    // SAFETY: the caller vouched for n elements from i on in each argument that is not repeated.
+    unsafe {
+        if repeated & 1 == 0 {
+            values[0] = s.load_first(x[0].add(i), n);
+        }
+        if F::ARITY > 1 && repeated & 2 == 0 {
+            values[1] = s.load_first(x[1].add(i), n);
+        }
+        if F::ARITY > 2 && repeated & 4 == 0 {
+            values[2] = s.load_first(x[2].add(i), n);
+        }
+    }
+    values
+}
+
+/// Writes one register, past the caches if it is streamed.
+///
+/// # Safety
+/// `at` may be written, and is aligned to a register if it is streamed.
+#[inline(always)]
+unsafe fn put<T: Scalar, S: Lanes<T>, const STREAM: bool>(s: S, at: *mut T, v: S::V) {
+    // SAFETY: the caller's.
+    unsafe {
+        if STREAM {
+            s.stream(at, v);
+        } else {
+            s.store(at, v);
+        }
+    }
+}
