@@ -1,8 +1,28 @@
 //! Matrix product: `a · b`, with bias and activation at the end.
 
+mod api;
+mod cost;
+mod cpu_batch;
+mod cpu_finish;
+#[cfg(feature = "gemm")]
+mod cpu_gemm_crate;
+mod cpu_kernels;
+mod cpu_micro;
+mod cpu_pack;
+mod cpu_packed;
+mod cpu_panel;
+mod cpu_problem;
+mod cpu_reference;
+mod cpu_small;
+mod plan;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 use super::{Activation, Kernel};
+
+pub use api::Fused;
 
 /// What is computed beyond the plain product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,4 +46,20 @@ impl fmt::Display for MatmulAttributes {
 }
 
 /// Every kernel, reference last.
-pub static KERNELS: &[&dyn Kernel] = &[];
+pub static KERNELS: &[&dyn Kernel] = &[
+    &cpu_kernels::AVX512_SMALL,
+    &cpu_kernels::AVX512_PANEL,
+    &cpu_kernels::AVX512_PACKED,
+    &cpu_kernels::AVX2_SMALL,
+    &cpu_kernels::AVX2_PANEL,
+    &cpu_kernels::AVX2_PACKED,
+    &cpu_kernels::NEON_SMALL,
+    &cpu_kernels::NEON_PANEL,
+    &cpu_kernels::NEON_PACKED,
+    &cpu_kernels::PORTABLE_SMALL,
+    &cpu_kernels::PORTABLE_PANEL,
+    &cpu_kernels::PORTABLE_PACKED,
+    #[cfg(feature = "gemm")]
+    &cpu_gemm_crate::GemmCrate,
+    &cpu_reference::Reference,
+];

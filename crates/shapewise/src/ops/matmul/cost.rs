@@ -1,0 +1,121 @@
+//! What the compute-bound kernels execute, counted from how they cut a product.
+
+use super::cpu_batch::Products;
+use super::cpu_micro::tile_shape;
+use super::cpu_problem::{Gemm, Split};
+use super::plan::{Algorithm, Plan, Sizes};
+use crate::backends::cpu::simd::Isa;
+use crate::device::DeviceInfo;
+use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
+
+/// Counts of one product.
+struct Counts {
+    /// Vector instructions of the arithmetic units: sums, what starts and ends them, packing.
+    vectors: f64,
+    traffic: Traffic,
+    forks: u32,
+    scratch: usize,
+    /// Pieces that threads take one at a time.
+    pieces: usize,
+}
+
+/// The cost of all products of a workload.
+pub(super) fn compute(
+    workload: &Workload,
+    parameters: &Parameters,
+    device: &DeviceInfo,
+    isa: Isa,
+    algorithm: Algorithm,
+) -> Cost {
+    let products = Products::describe(workload);
+    let dtype = workload.outputs()[0].dtype;
+    let size = dtype.size();
+    let threads = parameters.threads();
+    let together = threads > 1 && products.count >= threads;
+    let inside = if together { 1 } else { threads };
+    let g = products.first().with_contiguous_rows();
+    let sizes = Sizes::of(device);
+    let stream = parameters.get(Knob::Stream) == Some(1);
+    let plan = Plan::new(&g, algorithm, isa, size, inside, stream, &sizes);
+    let one = count(&g, algorithm, isa, size, &plan, &sizes);
+    let many = products.count as f64;
+    let lanes = (isa.register_bytes() / size) as f64;
+    let operations = many * one.vectors * 2.0 * lanes;
+    let traffic = Traffic {
+        l1: one.traffic.l1 * many,
+        l2: one.traffic.l2 * many,
+        l3: one.traffic.l3 * many,
+        memory: memory(workload, &sizes, plan.stream),
+    };
+    let unit = ComputeUnit { dtype, isa: Some(isa) };
+    let cost = Cost { scratch: one.scratch * size, ..Cost::new(operations, unit, traffic) };
+    if together {
+        let shares = Split::into(products.count, threads);
+        let imbalance = shares.longest() as f64 * threads as f64 / products.count as f64;
+        return Cost { threads, imbalance, forks: 1, scratch: cost.scratch * threads, ..cost };
+    }
+    let forks = if threads > 1 { one.forks * products.count as u32 } else { 0 };
+    Cost { forks, ..cost.split(threads, one.pieces) }
+}
+
+/// Bytes that come from memory and go there: every operand once, if together they exceed the last cache.
+fn memory(workload: &Workload, sizes: &Sizes, stream: bool) -> f64 {
+    let bytes = workload.bytes() as f64;
+    // A written line is read first, unless it is streamed.
+    let result = workload.outputs()[0].bytes() as f64;
+    if bytes <= sizes.l3 as f64 {
+        0.0
+    } else if stream {
+        bytes
+    } else {
+        bytes + result
+    }
+}
+
+fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan, sizes: &Sizes) -> Counts {
+    let lanes = isa.register_bytes() / size;
+    let (most_rows, most_vectors) = tile_shape(isa.register_bytes());
+    let panels = g.n.div_ceil(most_vectors * lanes) as f64;
+    let vectors = g.n.div_ceil(lanes) as f64;
+    let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
+    let bytes = size as f64;
+    let passes = if algorithm == Algorithm::Small { 1.0 } else { g.k.div_ceil(plan.kc) as f64 };
+    let row_blocks = g.m.div_ceil(plan.mc) as f64;
+    let tile_rows = m / g.m.div_ceil(most_rows) as f64;
+    // Products, and for every pass each sum is cleared, written, and from the second pass on read.
+    let mut executed = m * vectors * (k + 3.0 * passes - 1.0);
+    // Tiles read an element per row and a vector per vector of columns in each step.
+    let l1 = k * (panels * m * bytes + m / tile_rows * vectors * (lanes * size) as f64)
+        + passes * 2.0 * m * n * bytes;
+    let (left, right, result) = (m * k * bytes, k * n * bytes, m * n * bytes);
+    let beyond = |what: f64, level: usize| if what > level as f64 { 1.0 } else { 0.0 };
+    let resident = left + right + result;
+    // Copying a step takes a load and a store per vector; with transposing, shuffles and blends as well.
+    let packing =
+        |elements: f64, transposed: bool| elements / lanes as f64 * if transposed { 8.0 } else { 2.0 };
+    let (l2, l3, forks, scratch, pieces);
+    match algorithm {
+        Algorithm::Small => {
+            let again = m / tile_rows;
+            l2 = beyond(right, sizes.l1 / 2) * right * again + beyond(resident, sizes.l1) * (left + result);
+            l3 = beyond(right, sizes.l2 / 2) * right * again + beyond(resident, sizes.l2) * (left + result);
+            (forks, scratch, pieces) = (1, 0, plan.threads);
+        }
+        Algorithm::Panel => {
+            executed += packing(k * n * row_blocks, g.b_cs != 1);
+            l2 = right * row_blocks + left * panels + result * (2.0 * passes - 1.0);
+            l3 = beyond(resident, sizes.l2) * (right * row_blocks + result * (2.0 * passes - 1.0) + left);
+            scratch = plan.threads * plan.kc.min(g.k) * most_vectors * lanes;
+            (forks, pieces) = (1, (panels * row_blocks) as usize);
+        }
+        Algorithm::Packed => {
+            let column_blocks = g.n.div_ceil(plan.nc) as f64;
+            executed += packing(k * n, g.b_cs != 1) + packing(m * k * column_blocks, g.a_rs != 1);
+            l2 = left * panels + 2.0 * right * row_blocks + result * (2.0 * passes - 1.0);
+            l3 = 2.0 * right + right * row_blocks + left * column_blocks + result * (2.0 * passes - 1.0);
+            scratch = plan.kc.min(g.k) * (plan.nc.min(g.n) + plan.threads * plan.mc.min(g.m));
+            (forks, pieces) = ((2.0 * passes * column_blocks) as u32, row_blocks as usize);
+        }
+    }
+    Counts { vectors: executed, traffic: Traffic { l1, l2, l3, memory: 0.0 }, forks, scratch, pieces }
+}

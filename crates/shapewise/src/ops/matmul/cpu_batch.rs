@@ -1,0 +1,159 @@
+//! The products of one call: matrices along broadcast batch axes.
+#![allow(unsafe_code)]
+
+use arrayvec::ArrayVec;
+
+use super::MatmulAttributes;
+use super::cpu_problem::{Epilogue, Gemm};
+use crate::backends::cpu::Operand;
+use crate::ops::{Call, Operation, TensorDesc, Workload};
+use crate::tensor::{Element, MAX_RANK};
+
+/// One product, and how far apart the others are.
+#[derive(Clone, Debug)]
+pub(super) struct Products<T> {
+    first: Gemm<T>,
+    axes: ArrayVec<BatchAxis, MAX_RANK>,
+    /// Number of products.
+    pub count: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct BatchAxis {
+    size: usize,
+    a: isize,
+    b: isize,
+    c: isize,
+}
+
+/// Addresses of the operands; null where a product is only described.
+struct Addresses<T> {
+    a: *const T,
+    b: *const T,
+    bias: *const T,
+    c: *mut T,
+}
+
+impl Products<()> {
+    /// The sizes and strides of a workload, without memory.
+    pub fn describe(workload: &Workload) -> Self {
+        let null = std::ptr::null();
+        // Only whether there is a bias matters here, and any address but null says so.
+        let bias = if attributes(workload).bias { std::ptr::dangling() } else { null };
+        Self::new(workload, &Addresses { a: null, b: null, bias, c: std::ptr::null_mut() })
+    }
+}
+
+impl<T: Element> Products<T> {
+    /// The products of a call whose operands are all of type `T`.
+    pub fn of(call: &Call<'_>) -> Self {
+        let input = |i: usize| call.inputs.get(i).map_or(std::ptr::null(), Operand::ptr::<T>);
+        let addresses =
+            Addresses { a: input(0), b: input(1), bias: input(2), c: call.outputs[0].ptr_mut::<T>() };
+        Self::new(call.workload, &addresses)
+    }
+}
+
+impl<T: Copy> Products<T> {
+    fn new(workload: &Workload, at: &Addresses<T>) -> Self {
+        let (inputs, c) = (workload.inputs(), &workload.outputs()[0]);
+        let (a, b) = (&inputs[0], &inputs[1]);
+        let rank = c.shape.len();
+        let (row, column) = (rank - 2, rank - 1);
+        let bias_cs = inputs.get(2).map_or(0, |bias| bias.strides[0]);
+        let mut first = Gemm {
+            m: c.shape[row],
+            n: c.shape[column],
+            k: a.shape[column],
+            a: at.a,
+            a_rs: a.strides[row],
+            a_cs: a.strides[column],
+            b: at.b,
+            b_rs: b.strides[row],
+            b_cs: b.strides[column],
+            c: at.c,
+            c_rs: c.strides[row],
+            c_cs: c.strides[column],
+            epilogue: Epilogue {
+                bias: at.bias,
+                bias_rs: 0,
+                bias_cs,
+                activation: attributes(workload).activation,
+            },
+        };
+        let axes = batch_axes(&mut first, a, b, c);
+        // Along an axis of size one every stride is as good as the one that kernels like best.
+        if first.n == 1 {
+            (first.b_cs, first.c_cs) = (1, 1);
+        }
+        if first.m == 1 {
+            first.c_rs = if first.c_cs == 1 { first.n as isize } else { 1 };
+        }
+        if first.k == 1 {
+            first.a_cs = 1;
+        }
+        let count = c.shape[..row].iter().product::<usize>();
+        let count = if axes.is_empty() && count > 0 { 1 } else { axes.iter().map(|x| x.size).product() };
+        Self { first, axes, count }
+    }
+
+    /// Product `i` of [`Products::count`].
+    #[inline]
+    pub fn get(&self, mut i: usize) -> Gemm<T> {
+        let mut g = self.first;
+        for axis in self.axes.iter().rev() {
+            let at = (i % axis.size) as isize;
+            i /= axis.size;
+            g.a = g.a.wrapping_offset(at * axis.a);
+            g.b = g.b.wrapping_offset(at * axis.b);
+            g.c = g.c.wrapping_offset(at * axis.c);
+        }
+        g
+    }
+
+    /// Sizes and strides of every product.
+    pub fn first(&self) -> &Gemm<T> {
+        &self.first
+    }
+}
+
+/// The attributes of a matmul workload.
+pub(super) fn attributes(workload: &Workload) -> MatmulAttributes {
+    match *workload.operation() {
+        Operation::Matmul(attributes) => attributes,
+        #[allow(unreachable_patterns)] // other operations never reach these kernels
+        _ => MatmulAttributes::default(),
+    }
+}
+
+/// The batch axes, merged; those that only lengthen the left operand become rows.
+fn batch_axes<T>(
+    g: &mut Gemm<T>,
+    a: &TensorDesc,
+    b: &TensorDesc,
+    c: &TensorDesc,
+) -> ArrayVec<BatchAxis, MAX_RANK> {
+    let mut axes: ArrayVec<BatchAxis, MAX_RANK> = ArrayVec::new();
+    for i in (0..c.shape.len() - 2).rev() {
+        let axis = BatchAxis { size: c.shape[i], a: a.strides[i], b: b.strides[i], c: c.strides[i] };
+        let follows = |inner: isize, size: usize, outer: isize| inner * size as isize == outer;
+        if axis.size == 1 {
+            continue;
+        }
+        if axes.is_empty() && axis.b == 0 && follows(g.a_rs, g.m, axis.a) && follows(g.c_rs, g.m, axis.c) {
+            g.m *= axis.size;
+            continue;
+        }
+        match axes.first_mut() {
+            Some(inner)
+                if follows(inner.a, inner.size, axis.a)
+                    && follows(inner.b, inner.size, axis.b)
+                    && follows(inner.c, inner.size, axis.c) =>
+            {
+                inner.size *= axis.size;
+            }
+            _ => axes.insert(0, axis),
+        }
+    }
+    axes
+}

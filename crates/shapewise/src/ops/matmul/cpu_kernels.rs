@@ -1,0 +1,223 @@
+//! The compute-bound kernels: one algorithm on one instruction set each.
+#![allow(unsafe_code)]
+
+use super::cpu_batch::Products;
+use super::cpu_problem::{Epilogue, Gemm, Real, Shared, Split};
+use super::plan::{Algorithm, Plan, Sizes};
+use super::{cost, cpu_packed, cpu_panel, cpu_small};
+use crate::backends::cpu::ThreadPool;
+use crate::backends::cpu::simd::Isa;
+use crate::device::{Device, DeviceInfo};
+use crate::ops::{
+    Activation, Call, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace, Parameters,
+    Variant, Workload,
+};
+use crate::tensor::{DType, Element};
+
+/// One algorithm on one instruction set.
+pub(super) struct Compute {
+    name: &'static str,
+    isa: Isa,
+    algorithm: Algorithm,
+    constraints: &'static [Constraint],
+}
+
+macro_rules! kernels {
+    ($($small:ident $panel:ident $packed:ident $isa:ident $name:literal;)*) => {$(
+        pub(super) static $small: Compute = Compute {
+            name: concat!("cpu::matmul::", $name, "_small"),
+            isa: Isa::$isa,
+            algorithm: Algorithm::Small,
+            constraints: &[REAL, Constraint::Isa(Isa::$isa), NOT_EMPTY, RIGHT_ROWS],
+        };
+        pub(super) static $panel: Compute = Compute {
+            name: concat!("cpu::matmul::", $name, "_panel"),
+            isa: Isa::$isa,
+            algorithm: Algorithm::Panel,
+            constraints: &[REAL, Constraint::Isa(Isa::$isa), NOT_EMPTY],
+        };
+        pub(super) static $packed: Compute = Compute {
+            name: concat!("cpu::matmul::", $name, "_packed"),
+            isa: Isa::$isa,
+            algorithm: Algorithm::Packed,
+            constraints: &[REAL, Constraint::Isa(Isa::$isa), NOT_EMPTY],
+        };
+    )*};
+}
+kernels! {
+    AVX512_SMALL AVX512_PANEL AVX512_PACKED Avx512 "avx512";
+    AVX2_SMALL AVX2_PANEL AVX2_PACKED Avx2 "avx2";
+    NEON_SMALL NEON_PANEL NEON_PACKED Neon "neon";
+    PORTABLE_SMALL PORTABLE_PANEL PORTABLE_PACKED Portable "portable";
+}
+
+pub(super) const REAL: Constraint = Constraint::DTypes(&[DType::F32, DType::F64]);
+pub(super) const NOT_EMPTY: Constraint = Constraint::Shape("at least one element in every operand", |w| {
+    let products = Products::describe(w);
+    let g = products.first();
+    products.count * g.m * g.n * g.k > 0
+});
+const RIGHT_ROWS: Constraint = Constraint::Shape(
+    "rows of the right operand (or columns of the left, for a transposed result) without gaps",
+    |w| Products::describe(w).first().with_contiguous_rows().b_cs == 1,
+);
+
+impl Kernel for Compute {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn operation(&self) -> OperationKind {
+        OperationKind::Matmul
+    }
+
+    fn variant(&self) -> Variant {
+        if self.algorithm == Algorithm::Small { Variant::Vectorised } else { Variant::Tiled }
+    }
+
+    fn constraints(&self) -> &[Constraint] {
+        self.constraints
+    }
+
+    fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let threads = ParameterSpace::threads(device.threads);
+        if self.algorithm == Algorithm::Small || !can_stream(workload, device) {
+            return threads;
+        }
+        threads.axis(Knob::Stream, &[1, 0])
+    }
+
+    fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
+        cost::compute(workload, parameters, device, self.isa, self.algorithm)
+    }
+
+    fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
+        match call.workload.outputs()[0].dtype {
+            DType::F32 => self.products::<f32>(call),
+            DType::F64 => self.products::<f64>(call),
+            other => Err(KernelError(format!("{other} is not computed by this kernel").into())),
+        }
+    }
+}
+
+/// Whether the result is too large for the caches and every row of it starts a line.
+fn can_stream(workload: &Workload, device: &DeviceInfo) -> bool {
+    let c = &workload.outputs()[0];
+    let size = c.dtype.size();
+    let lines = c.strides.iter().rev().skip(1).all(|s| (s.unsigned_abs() * size).is_multiple_of(64));
+    let products = Products::describe(workload);
+    let g = products.first();
+    let late =
+        !matches!(g.epilogue.activation, Activation::None | Activation::Relu | Activation::LeakyRelu { .. });
+    c.aligned && lines && g.c_cs == 1 && !late && c.bytes() > device.caches.l3.unwrap_or(usize::MAX) / 4
+}
+
+/// What all products of a call have in common.
+struct Run<'a> {
+    algorithm: Algorithm,
+    isa: Isa,
+    sizes: Sizes,
+    stream: bool,
+    pool: &'a ThreadPool,
+}
+
+impl Compute {
+    fn products<T: Real + Element>(&self, call: &Call<'_>) -> Result<(), KernelError> {
+        let products = Products::<T>::of(call);
+        let device = call.cpu();
+        let pool = device.threads();
+        let threads = call.parameters.threads().min(pool.threads());
+        let stream = call.parameters.get(Knob::Stream) == Some(1);
+        let run =
+            Run { algorithm: self.algorithm, isa: self.isa, sizes: Sizes::of(device.info()), stream, pool };
+        let together = threads > 1 && products.count >= threads;
+        let (inside, beside) = if together { (1, threads) } else { (threads, 1) };
+        let size = run.scratch(products.first(), inside);
+        // Nothing is taken from the pool where nothing is needed: small products are over before that.
+        let scratch = if size > 0 { Some(device.scratch(size * beside * size_of::<T>())?) } else { None };
+        let memory =
+            Shared(scratch.as_ref().map_or(std::ptr::null_mut(), |s| s.as_ptr().cast::<T>().cast_mut()));
+        if !together {
+            for i in 0..products.count {
+                // SAFETY: the call's operands are valid, and the scratch memory is as large as was asked for.
+                unsafe { run.product(&products.get(i), inside, memory.at(0)) };
+            }
+            return Ok(());
+        }
+        let shares = Split::into(products.count, threads);
+        pool.run(threads, shares.blocks, &|share| {
+            let (first, count) = shares.piece(share);
+            for i in first..first + count {
+                // SAFETY: as above, and every share has its own part of the scratch memory and of the result.
+                unsafe { run.product(&products.get(i), inside, memory.at(share * size)) };
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Run<'_> {
+    fn plan<T>(&self, g: &Gemm<T>, threads: usize) -> Plan {
+        Plan::new(g, self.algorithm, self.isa, size_of::<T>(), threads, self.stream, &self.sizes)
+    }
+
+    /// Elements of scratch memory for one product.
+    fn scratch<T: Real>(&self, g: &Gemm<T>, threads: usize) -> usize {
+        let g = g.with_contiguous_rows();
+        let own = match self.algorithm {
+            Algorithm::Small => 0,
+            Algorithm::Panel => cpu_panel::scratch(&g, self.isa, &self.plan(&g, threads).panel()),
+            Algorithm::Packed => cpu_packed::scratch(&g, self.isa, &self.plan(&g, threads).packed()),
+        };
+        own + gathered(&g) + bias(&g)
+    }
+
+    /// # Safety
+    /// The operands are valid and `scratch` has [`Run::scratch`] elements.
+    unsafe fn product<T: Real>(&self, g: &Gemm<T>, threads: usize, scratch: *mut T) {
+        let g = g.with_contiguous_rows();
+        // Results with gaps in their rows are computed in one piece and then spread.
+        let gathered = gathered(&g);
+        let mut inner = if gathered > 0 { Gemm { c: scratch, c_rs: g.n as isize, c_cs: 1, ..g } } else { g };
+        let own = scratch.wrapping_add(gathered + bias(&g));
+        if bias(&g) > 0 {
+            let copy = scratch.wrapping_add(gathered);
+            for j in 0..g.n {
+                // SAFETY: the bias has an element for every column, and the scratch memory room for them.
+                unsafe { copy.add(j).write(*g.bias_at(0, j)) };
+            }
+            inner.epilogue = Epilogue { bias: copy, bias_cs: 1, ..g.epilogue };
+        }
+        // SAFETY: the caller's promise; rows of the inner result are contiguous, and the constraints let no empty
+        // product through. Streaming is chosen only for results that allow it.
+        unsafe {
+            match self.algorithm {
+                Algorithm::Small => cpu_small::run(&inner, self.isa, threads, self.pool),
+                Algorithm::Panel => {
+                    cpu_panel::run(&inner, self.isa, &self.plan(&g, threads).panel(), self.pool, own)
+                }
+                Algorithm::Packed => {
+                    cpu_packed::run(&inner, self.isa, &self.plan(&g, threads).packed(), self.pool, own)
+                }
+            }
+        }
+        if gathered > 0 {
+            for i in 0..g.m {
+                for j in 0..g.n {
+                    // SAFETY: both results have this element.
+                    unsafe { g.c_at(i, j).write(*inner.c_at(i, j)) };
+                }
+            }
+        }
+    }
+}
+
+/// Elements of a result whose rows have gaps; none where they have not.
+fn gathered<T>(g: &Gemm<T>) -> usize {
+    if g.c_cs == 1 { 0 } else { (g.m * g.n).next_multiple_of(64) }
+}
+
+/// Elements of a bias that has gaps; none where it has not.
+fn bias<T>(g: &Gemm<T>) -> usize {
+    if matches!(g.epilogue.bias_cs, 0 | 1) { 0 } else { g.n.next_multiple_of(64) }
+}

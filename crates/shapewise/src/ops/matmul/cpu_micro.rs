@@ -1,0 +1,391 @@
+//! The innermost product: tiles of a few rows by a few vectors of columns, summed in registers.
+#![allow(unsafe_code)]
+#![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+
+use std::mem::MaybeUninit;
+
+use super::cpu_problem::Split;
+use crate::backends::cpu::simd::{Float, Lanes};
+use crate::ops::Activation;
+
+/// Rows and vectors per row of a tile: as many sums as the registers hold beside the operands.
+pub(super) const fn tile_shape(register_bytes: usize) -> (usize, usize) {
+    if register_bytes == 64 {
+        (12, 2)
+    } else if register_bytes == 32 {
+        (6, 2)
+    } else if cfg!(target_arch = "aarch64") {
+        (8, 3)
+    } else {
+        (4, 2)
+    }
+}
+
+/// [`tile_shape`] of `S`.
+pub(super) const fn tile_of<T: Float, S: Lanes<T>>() -> (usize, usize) {
+    tile_shape(S::LANES * size_of::<T>())
+}
+
+/// Rows of the left operand: row `i`, step `p` is at `i · rs + p · cs`.
+#[derive(Clone, Copy)]
+pub(super) struct Left<T> {
+    pub a: *const T,
+    pub rs: isize,
+    pub cs: isize,
+}
+
+/// Steps of the right operand, contiguous along the columns: step `p` starts at `p · rs`.
+#[derive(Clone, Copy)]
+pub(super) struct Right<T> {
+    pub b: *const T,
+    pub rs: isize,
+}
+
+/// Where tiles go; their rows are contiguous.
+#[derive(Clone, Copy)]
+pub(super) struct Target<T> {
+    pub c: *mut T,
+    pub rs: isize,
+    /// Columns that exist.
+    pub columns: usize,
+    /// Add to what is there instead of the bias.
+    pub accumulate: bool,
+    /// Write past the caches; needs whole, aligned vectors.
+    pub stream: bool,
+    /// The bias of the first element, null for none.
+    pub bias: *const T,
+    pub bias_rs: isize,
+    /// Zero or one.
+    pub bias_cs: isize,
+    /// Applied if it is `Relu` or `LeakyRelu`; the others are left to the caller.
+    pub activation: Activation,
+}
+
+impl<T> Target<T> {
+    /// Whether sums are only written or added, in whole vectors.
+    #[inline(always)]
+    fn simple(&self, padded: usize) -> bool {
+        let plain = !matches!(self.activation, Activation::Relu | Activation::LeakyRelu { .. });
+        self.columns == padded && plain && (self.accumulate || self.bias.is_null())
+    }
+
+    #[inline(always)]
+    fn down(&mut self, rows: usize) {
+        self.c = self.c.wrapping_offset(self.rs.wrapping_mul(rows as isize));
+        self.bias = self.bias.wrapping_offset(self.bias_rs.wrapping_mul(rows as isize));
+    }
+
+    #[inline(always)]
+    fn right(&mut self, columns: usize) {
+        self.c = self.c.wrapping_add(columns);
+        self.bias = self.bias.wrapping_offset(self.bias_cs.wrapping_mul(columns as isize));
+    }
+}
+
+/// A tile on its way through memory, where it is not simply written.
+#[repr(align(64))]
+struct Spill<T>([MaybeUninit<T>; MAX_TILE]);
+
+/// Elements of the largest tile: twelve rows of two vectors of sixteen lanes.
+const MAX_TILE: usize = 12 * 2 * 16;
+
+/// Whether the left operand is packed into panels: step by step, as many elements as a tile has rows.
+pub(super) trait Access {
+    const PACKED_LEFT: bool;
+}
+
+/// The left operand in panels.
+pub(super) struct Packed;
+/// The left operand where it lies.
+pub(super) struct InPlace;
+
+impl Access for Packed {
+    const PACKED_LEFT: bool = true;
+}
+impl Access for InPlace {
+    const PACKED_LEFT: bool = false;
+}
+
+/// Calls `$run::<…, rows, vectors>` for run-time numbers of rows and vectors.
+macro_rules! dispatch {
+    ($t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $vectors:expr, $run:ident $arguments:tt) => {{
+        let (most_rows, most_vectors) = const { tile_of::<$t, $s>() };
+        dispatch!(@ $t, $s, $access, $masked, $rows, $vectors, $run, $arguments, most_rows, most_vectors, 1 2 3 4 5 6 7 8 9 10 11 12)
+    }};
+    (@ $t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $vectors:expr, $run:ident, $arguments:tt,
+        $most_rows:ident, $most_vectors:ident, $($r:literal)*) => {
+        match ($rows, $vectors) {
+            $(
+                // SAFETY: the caller's promise, passed on.
+                ($r, 1) if $r <= $most_rows => unsafe { $run::<$t, $s, $access, $masked, $r, 1> $arguments },
+                // SAFETY: as above.
+                ($r, 2) if $r <= $most_rows => unsafe { $run::<$t, $s, $access, $masked, $r, 2> $arguments },
+                // SAFETY: as above.
+                ($r, 3) if $r <= $most_rows && $most_vectors == 3 => unsafe {
+                    $run::<$t, $s, $access, $masked, $r, 3> $arguments;
+                },
+            )*
+            _ => debug_assert!($rows == 0, "no tile has so many rows or columns"),
+        }
+    };
+}
+
+/// All tiles of one right panel, padded to whole vectors: the rows of `split` below one another.
+///
+/// # Safety
+/// Operands and target are valid for all rows of the split, `k` steps and `target.columns`, which fit a tile.
+#[inline(always)]
+pub(super) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
+    s: S,
+    split: Split,
+    k: usize,
+    mut left: Left<T>,
+    right: Right<T>,
+    mut target: Target<T>,
+) {
+    let vectors = target.columns.div_ceil(S::LANES);
+    let simple = target.simple(vectors * S::LANES);
+    let mut spill = Spill([const { MaybeUninit::uninit() }; MAX_TILE]);
+    for (rows, count) in split.groups().into_iter().filter(|group| group.1 > 0) {
+        let below = if A::PACKED_LEFT { (rows * k) as isize } else { left.rs.wrapping_mul(rows as isize) };
+        let mut left_to_do = count;
+        while left_to_do > 0 {
+            // Tiles that are simply written stay inside the machine loop; the others come out one by one.
+            let now = if simple { left_to_do } else { 1 };
+            dispatch!(
+                T,
+                S,
+                A,
+                false,
+                rows,
+                vectors,
+                tiles(s, now, below, k, left, right, &target, simple, &mut spill)
+            );
+            if !simple {
+                // SAFETY: the target has these rows and columns.
+                unsafe { finish(s, &spill, rows, vectors, &target) };
+            }
+            left.a = left.a.wrapping_offset(below.wrapping_mul(now as isize));
+            target.down(rows * now);
+            left_to_do -= now;
+        }
+    }
+}
+
+/// All tiles of all columns, the right operand where it lies: tiles side by side, then the next rows.
+///
+/// # Safety
+/// Operands and target are valid for all rows of the split, `k` steps and `target.columns`.
+#[inline(always)]
+pub(super) unsafe fn rows<T: Float, S: Lanes<T>>(
+    s: S,
+    split: Split,
+    k: usize,
+    mut left: Left<T>,
+    right: Right<T>,
+    target: Target<T>,
+) {
+    let width = const { tile_of::<T, S>().1 * S::LANES };
+    let mut below = target;
+    let mut spill = Spill([const { MaybeUninit::uninit() }; MAX_TILE]);
+    for (rows, count) in split.groups() {
+        for _ in 0..count {
+            let (mut right, mut target, mut done) = (right, below, 0);
+            while done < below.columns {
+                target.columns = width.min(below.columns - done);
+                let vectors = target.columns.div_ceil(S::LANES);
+                let simple = target.simple(vectors * S::LANES);
+                if target.columns == width {
+                    dispatch!(
+                        T,
+                        S,
+                        InPlace,
+                        false,
+                        rows,
+                        const { tile_of::<T, S>().1 },
+                        tiles(s, 1, 0, k, left, right, &target, simple, &mut spill)
+                    );
+                } else {
+                    dispatch!(
+                        T,
+                        S,
+                        InPlace,
+                        true,
+                        rows,
+                        vectors,
+                        tiles(s, 1, 0, k, left, right, &target, simple, &mut spill)
+                    );
+                }
+                if !simple {
+                    // SAFETY: the target has these rows and columns.
+                    unsafe { finish(s, &spill, rows, vectors, &target) };
+                }
+                done += width;
+                right.b = right.b.wrapping_add(width);
+                target.right(width);
+            }
+            left.a = left.a.wrapping_offset(left.rs.wrapping_mul(rows as isize));
+            below.down(rows);
+        }
+    }
+}
+
+/// Tiles below one another, `below` apart in the left operand: written if that is simple, the last one spilled if not.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // what a machine loop needs
+unsafe fn tiles<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: usize, const V: usize>(
+    s: S,
+    count: usize,
+    below: isize,
+    k: usize,
+    mut left: Left<T>,
+    right: Right<T>,
+    target: &Target<T>,
+    simple: bool,
+    spill: &mut Spill<T>,
+) {
+    let last = if MASKED { target.columns - (V - 1) * S::LANES } else { S::LANES };
+    let mut c = target.c;
+    for _ in 0..count {
+        if !target.stream {
+            expect::<T, R>(c, target.rs, target.columns);
+        }
+        // SAFETY: the caller's promise, passed on; a simple target has whole vectors.
+        unsafe {
+            let sums = multiply::<T, S, A, MASKED, R, V>(s, k, left, right, last);
+            if !simple {
+                let pitch = (V * S::LANES) as isize;
+                each(sums, spill.0.as_mut_ptr().cast(), pitch, S::LANES, |at, sum| s.store(at, sum));
+            } else if target.stream {
+                each(sums, c, target.rs, S::LANES, |at, sum| s.stream(at, sum));
+            } else if target.accumulate {
+                each(sums, c, target.rs, S::LANES, |at, sum| s.store(at, s.add(s.load(at), sum)));
+            } else {
+                each(sums, c, target.rs, S::LANES, |at, sum| s.store(at, sum));
+            }
+        }
+        left.a = left.a.wrapping_offset(below);
+        c = c.wrapping_offset(target.rs.wrapping_mul(R as isize));
+    }
+}
+
+/// Calls `f` with every vector of a tile and its place.
+#[inline(always)]
+fn each<T, V: Copy, const R: usize, const N: usize>(
+    sums: [[V; N]; R],
+    mut row: *mut T,
+    rs: isize,
+    lanes: usize,
+    f: impl Fn(*mut T, V),
+) {
+    for sums in sums {
+        for (j, sum) in sums.into_iter().enumerate() {
+            f(row.wrapping_add(j * lanes), sum);
+        }
+        row = row.wrapping_offset(rs);
+    }
+}
+
+/// Asks for the lines of the target that will be needed after the sums.
+#[inline(always)]
+fn expect<T, const R: usize>(mut row: *const T, rs: isize, columns: usize) {
+    for _ in 0..R {
+        prefetch(row);
+        prefetch(row.wrapping_add(columns - 1));
+        row = row.wrapping_offset(rs);
+    }
+}
+
+/// Asks for a line that will soon be needed; any address will do.
+#[inline(always)]
+pub(super) fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// The sums of products of `R` rows and `V` vectors of columns, the last of which has `last` lanes if `MASKED`.
+#[inline(always)]
+unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: usize, const V: usize>(
+    s: S,
+    k: usize,
+    left: Left<T>,
+    right: Right<T>,
+    last: usize,
+) -> [[S::V; V]; R] {
+    let (rs, cs) = if A::PACKED_LEFT { (1, R as isize) } else { (left.rs, left.cs) };
+    // One pointer per row and a common offset: stepping from row to row would be a chain as long as the sums.
+    let mut a = [left.a; R];
+    for i in 1..R {
+        a[i] = a[i - 1].wrapping_offset(rs);
+    }
+    let (mut step, mut b) = (0_isize, right.b);
+    let mut sums = [[s.splat(T::ZERO); V]; R];
+    for _ in 0..k {
+        let mut y = [s.splat(T::ZERO); V];
+        for (j, y) in y.iter_mut().enumerate() {
+            let at = b.wrapping_add(j * S::LANES);
+            // SAFETY: the caller's columns.
+            *y = unsafe { if MASKED && j + 1 == V { s.load_first(at, last) } else { s.load(at) } };
+        }
+        for (sums, a) in sums.iter_mut().zip(a) {
+            // SAFETY: the caller's rows and steps.
+            let x = s.splat(unsafe { *a.offset(step) });
+            for (sum, y) in sums.iter_mut().zip(y) {
+                *sum = s.mul_add(x, y, *sum);
+            }
+        }
+        step = step.wrapping_add(cs);
+        b = b.wrapping_offset(right.rs);
+    }
+    sums
+}
+
+/// Writes a spilled tile: adds what is there or the bias, and applies the activation.
+#[inline(always)]
+unsafe fn finish<T: Float, S: Lanes<T>>(
+    s: S,
+    spill: &Spill<T>,
+    rows: usize,
+    vectors: usize,
+    target: &Target<T>,
+) {
+    let zero = s.splat(T::ZERO);
+    for i in 0..rows {
+        for j in 0..vectors {
+            let at = j * S::LANES;
+            let lanes = S::LANES.min(target.columns - at);
+            let c = target.c.wrapping_offset(target.rs.wrapping_mul(i as isize)).wrapping_add(at);
+            let bias = target.bias.wrapping_offset(
+                target
+                    .bias_rs
+                    .wrapping_mul(i as isize)
+                    .wrapping_add(target.bias_cs.wrapping_mul(at as isize)),
+            );
+            // SAFETY: the tile was spilled whole; the target has `lanes` elements here, the bias as many or one.
+            unsafe {
+                let mut x = s.load(spill.0.as_ptr().cast::<T>().wrapping_add((i * vectors + j) * S::LANES));
+                if target.accumulate {
+                    x = s.add(x, s.load_first(c, lanes));
+                } else if !target.bias.is_null() {
+                    x = s
+                        .add(x, if target.bias_cs == 0 { s.splat(*bias) } else { s.load_first(bias, lanes) });
+                }
+                x = match target.activation {
+                    // The maximum gives its second operand where one is NaN.
+                    Activation::Relu => s.max(zero, x),
+                    Activation::LeakyRelu { slope } => {
+                        let scaled = s.mul(x, s.splat(T::from_f64(f64::from(slope))));
+                        s.select(s.lt(x, zero), scaled, x)
+                    }
+                    _ => x,
+                };
+                s.store_first(c, x, lanes);
+            }
+        }
+    }
+}

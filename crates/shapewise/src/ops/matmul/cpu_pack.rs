@@ -1,0 +1,212 @@
+//! Copying parts of a matrix into panels that the innermost loop reads in order.
+//!
+//! A panel is `depth` steps of `width` neighbouring elements (rows of the left operand or columns of the right
+//! one), each step padded to the panel's pitch with whatever is cheapest: padding is computed with, but never stored.
+#![allow(unsafe_code)]
+#![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+
+use crate::backends::cpu::simd::{Float, Lanes};
+
+/// The most lanes of any instruction set.
+const MAX_LANES: usize = 16;
+
+/// A part of a matrix that becomes a panel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part<T> {
+    pub at: *const T,
+    /// Distance between the elements of a step.
+    pub across: isize,
+    /// Distance between steps.
+    pub along: isize,
+    pub width: usize,
+    pub depth: usize,
+}
+
+/// Copies a part into a panel of this pitch (at least its width, at most its width rounded up to vectors).
+///
+/// # Safety
+/// The part can be read, `pitch · depth` elements can be written at `panel`.
+#[inline(always)]
+pub(super) unsafe fn pack<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T, pitch: usize) {
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        if part.across == 1 {
+            copy_steps(s, part, panel, pitch);
+        } else if part.along == 1 {
+            transpose_steps(s, part, panel, pitch);
+        } else {
+            copy_elements(part, 0, panel, pitch);
+        }
+    }
+}
+
+/// Steps are contiguous.
+#[inline(always)]
+unsafe fn copy_steps<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T, pitch: usize) {
+    if pitch == 2 * S::LANES && part.width == pitch {
+        for p in 0..part.depth {
+            let (from, to) =
+                (part.at.wrapping_offset(p as isize * part.along), panel.wrapping_add(p * pitch));
+            // SAFETY: two whole vectors at both ends.
+            unsafe {
+                let (x, y) = (s.load(from), s.load(from.add(S::LANES)));
+                s.store(to, x);
+                s.store(to.add(S::LANES), y);
+            }
+        }
+        return;
+    }
+    for p in 0..part.depth {
+        let from = part.at.wrapping_offset(p as isize * part.along);
+        let mut done = 0;
+        while done < pitch {
+            let have = part.width.saturating_sub(done).min(S::LANES);
+            // SAFETY: `have` elements are left to read.
+            let x = unsafe { s.load_first(from.wrapping_add(done), have) };
+            let to = p * pitch + done;
+            // SAFETY: the panel goes on far enough, or has the rest of this step.
+            unsafe {
+                if to + S::LANES <= part.depth * pitch {
+                    s.store(panel.wrapping_add(to), x);
+                } else {
+                    s.store_first(panel.wrapping_add(to), x, pitch - done);
+                }
+            }
+            done += S::LANES;
+        }
+    }
+}
+
+/// Elements of different steps are contiguous: transposes squares of `LANES × LANES` in registers.
+#[inline(always)]
+unsafe fn transpose_steps<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T, pitch: usize) {
+    let whole = part.depth - part.depth % S::LANES;
+    let mut first = 0;
+    while first < pitch {
+        let lanes = S::LANES.min(pitch - first);
+        // Missing rows are read from the last one: what becomes of padding is never written anywhere.
+        let last = part.width.saturating_sub(first + 1).min(S::LANES - 1);
+        let row = |i: usize| {
+            part.at.wrapping_offset((first.min(part.width - 1) + i.min(last)) as isize * part.across)
+        };
+        let mut rows = [part.at; MAX_LANES];
+        for (i, rows) in rows.iter_mut().enumerate() {
+            *rows = row(i);
+        }
+        let mut p = 0;
+        while p < whole {
+            let mut square = [s.splat(T::ZERO); MAX_LANES];
+            for i in 0..S::LANES {
+                // SAFETY: LANES steps are left in each of the rows.
+                square[i] = unsafe { s.load(rows[i].wrapping_add(p)) };
+            }
+            transpose(s, &mut square);
+            let to = panel.wrapping_add(p * pitch + first);
+            // The surplus of a narrow step is overwritten by the next ones, if the panel goes on that far.
+            let overwrite = lanes == pitch && (p + S::LANES - 1) * pitch + S::LANES <= part.depth * pitch;
+            for (q, &x) in square.iter().enumerate().take(S::LANES) {
+                // SAFETY: the panel has `lanes` elements of this step, and steps to follow where more are written.
+                unsafe {
+                    if lanes == S::LANES || overwrite {
+                        s.store(to.wrapping_add(q * pitch), x);
+                    } else {
+                        s.store_first(to.wrapping_add(q * pitch), x, lanes);
+                    }
+                }
+            }
+            p += S::LANES;
+        }
+        first += lanes;
+    }
+    // SAFETY: the steps that are left.
+    unsafe { copy_elements(part, whole, panel, pitch) };
+}
+
+/// Any strides, from step `first` on.
+#[inline(always)]
+unsafe fn copy_elements<T: Float>(part: &Part<T>, first: usize, panel: *mut T, pitch: usize) {
+    for p in first..part.depth {
+        let from = part.at.wrapping_offset(p as isize * part.along);
+        let to = panel.wrapping_add(p * pitch);
+        for i in 0..pitch {
+            // SAFETY: element `i` of the step exists if it is below the width; the panel has the whole pitch.
+            unsafe {
+                let x =
+                    if i < part.width { *from.wrapping_offset(i as isize * part.across) } else { T::ZERO };
+                to.add(i).write(x);
+            }
+        }
+    }
+}
+
+/// Transposes a square of `LANES` rows: halves change places at each distance.
+#[inline(always)]
+fn transpose<T: Float, S: Lanes<T>>(s: S, square: &mut [S::V; MAX_LANES]) {
+    let mut distance = S::LANES / 2;
+    while distance > 0 {
+        let mut low = [T::ZERO; MAX_LANES];
+        for (i, low) in low.iter_mut().enumerate() {
+            *low = if i & distance == 0 { T::ONE } else { T::ZERO };
+        }
+        // SAFETY: the array has LANES elements or more.
+        let low = s.eq(unsafe { s.load(low.as_ptr()) }, s.splat(T::ONE));
+        for i in 0..S::LANES {
+            if i & distance == 0 {
+                let (x, y) = (square[i], square[i + distance]);
+                square[i] = s.select(low, x, s.butterfly(y, distance));
+                square[i + distance] = s.select(low, s.butterfly(x, distance), y);
+            }
+        }
+        distance /= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::cpu::simd::Isa;
+    use crate::ops::matmul::cpu_problem::{LanesTask, Real};
+
+    struct Pack<T>(Part<T>, *mut T, usize);
+
+    impl<T: Float> LanesTask<T> for Pack<T> {
+        #[inline(always)]
+        fn run<S: Lanes<T>>(self, s: S) {
+            // SAFETY: the test gives a readable part and a panel of its size.
+            unsafe { pack(s, &self.0, self.1, self.2) };
+        }
+    }
+
+    fn check<T: Real>(isa: Isa, width: usize, depth: usize, pitch: usize, across: isize, along: isize) {
+        let size = 1 + (width.max(1) - 1) * across.unsigned_abs() + (depth.max(1) - 1) * along.unsigned_abs();
+        let data: Vec<T> = (0..size).map(|i| T::from_f64(i as f64 + 1.0)).collect();
+        let marker = T::from_f64(-7.0);
+        let mut panel = vec![marker; pitch * depth + 1];
+        T::run(isa, Pack(Part { at: data.as_ptr(), across, along, width, depth }, panel.as_mut_ptr(), pitch));
+        assert_eq!(panel[pitch * depth], marker, "nothing is written past the panel");
+        for p in 0..depth {
+            for i in 0..pitch {
+                let at = p * along as usize + i * across as usize;
+                let found = panel[p * pitch + i];
+                let right = if i < width { found == data[at] } else { found != marker };
+                assert!(right, "{isa} {width}×{depth} step {p} element {i}: {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn panels_hold_what_the_matrix_holds() {
+        for &isa in Isa::available() {
+            for (width, pitch) in
+                [(1, 1), (5, 5), (6, 6), (8, 8), (12, 12), (3, 16), (15, 16), (16, 16), (17, 24), (31, 32)]
+            {
+                for depth in [0, 1, 3, 8, 21] {
+                    for (across, along) in [(1, 40), (40, 1), (3, 50), (1, 0), (0, 1)] {
+                        check::<f32>(isa, width, depth, pitch, across, along);
+                        check::<f64>(isa, width, depth, pitch, across, along);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Large products: cache blocks of both operands are packed, tiles run over them.
+//!
+//! The right operand is packed by all threads together, a block of `kc × nc` at a time. Then the threads take
+//! blocks of `mc` rows from a common counter, each packs its own rows and multiplies them with the whole block.
+#![allow(unsafe_code)]
+#![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::cpu_finish::activate_rows;
+use super::cpu_micro::{self as micro, Left, Packed, Right, Target, tile_of};
+use super::cpu_pack::{Part, pack};
+use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width};
+use crate::backends::cpu::ThreadPool;
+use crate::backends::cpu::simd::{Isa, Lanes};
+use crate::ops::Activation;
+
+/// Sizes of the cache blocks and how many threads share them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocking {
+    /// Rows of the left operand in a block.
+    pub mc: usize,
+    /// Depth of a block.
+    pub kc: usize,
+    /// Columns of the right operand in a block.
+    pub nc: usize,
+    pub threads: usize,
+    /// Write the result past the caches.
+    pub stream: bool,
+}
+
+/// A block of the result in one pass over the depth, as one thread computes it.
+struct Block<T> {
+    /// The product of these rows and columns, all `k` steps.
+    part: Gemm<T>,
+    /// First step and number of steps of this pass.
+    from: usize,
+    depth: usize,
+    left: *mut T,
+    right: *const T,
+    stream: bool,
+}
+
+impl<T: Real> LanesTask<T> for Block<T> {
+    #[inline(always)]
+    fn run<S: Lanes<T>>(self, s: S) {
+        let g = &self.part;
+        let (most_rows, vectors) = tile_of::<T, S>();
+        let width = vectors * S::LANES;
+        let split = Split::at_most(g.m, most_rows);
+        // SAFETY: whoever made the block gave valid operands and room for all rows.
+        unsafe { pack_left(s, &self, split) };
+        let last_pass = self.from + self.depth == g.k;
+        let left = Left { a: self.left.cast_const(), rs: 1, cs: 1 };
+        let mut column = 0;
+        while column < g.n {
+            let columns = width.min(g.n - column);
+            let pitch = columns.next_multiple_of(S::LANES);
+            let right = Right { b: self.right.wrapping_add(column * self.depth), rs: pitch as isize };
+            let target = Target {
+                c: g.c.wrapping_add(column),
+                rs: g.c_rs,
+                columns,
+                accumulate: self.from > 0,
+                stream: self.stream && columns.is_multiple_of(S::LANES),
+                bias: g.bias_at(0, column),
+                bias_rs: g.epilogue.bias_rs,
+                bias_cs: g.epilogue.bias_cs,
+                activation: if last_pass { g.epilogue.activation } else { Activation::None },
+            };
+            // SAFETY: the panels were packed for this depth, and the target lies in the result.
+            unsafe {
+                micro::column::<T, S, Packed>(s, split, self.depth, left, right, target);
+                activate_rows(s, target.c, target.rs, g.m, columns, target.activation);
+            }
+            column += columns;
+        }
+        if self.stream {
+            s.fence();
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn pack_left<T: Real, S: Lanes<T>>(s: S, block: &Block<T>, split: Split) {
+    let g = &block.part;
+    for i in 0..split.blocks {
+        let (row, rows) = split.piece(i);
+        let at = g.a.wrapping_offset(row as isize * g.a_rs + block.from as isize * g.a_cs);
+        let part = Part { at, across: g.a_rs, along: g.a_cs, width: rows, depth: block.depth };
+        // SAFETY: the rows exist, and the panels follow one another in a buffer for all rows.
+        unsafe { pack(s, &part, block.left.wrapping_add(row * block.depth), rows) };
+    }
+}
+
+/// Some panels of the right operand, as one thread packs them.
+struct PackRight<T> {
+    part: Gemm<T>,
+    from: usize,
+    depth: usize,
+    panels: *mut T,
+}
+
+impl<T: Real> LanesTask<T> for PackRight<T> {
+    #[inline(always)]
+    fn run<S: Lanes<T>>(self, s: S) {
+        let g = &self.part;
+        let width = tile_of::<T, S>().1 * S::LANES;
+        let mut column = 0;
+        while column < g.n {
+            let columns = width.min(g.n - column);
+            let at = g.b.wrapping_offset(column as isize * g.b_cs + self.from as isize * g.b_rs);
+            let part = Part { at, across: g.b_cs, along: g.b_rs, width: columns, depth: self.depth };
+            let pitch = columns.next_multiple_of(S::LANES);
+            // SAFETY: the columns exist, and the panels follow one another in a buffer for all columns.
+            unsafe { pack(s, &part, self.panels.wrapping_add(column * self.depth), pitch) };
+            column += columns;
+        }
+    }
+}
+
+/// Elements of the two buffers: right panels for all, left panels of each thread.
+fn buffers<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> (usize, usize) {
+    let depth = Split::at_most(g.k, blocking.kc).longest();
+    let columns = blocking.nc.min(g.n).next_multiple_of(panel_width::<T>(isa));
+    let rows = Split::at_most(g.m, blocking.mc).longest();
+    // Rounded up and a line apart, so that no two threads write the same one.
+    ((depth * columns).next_multiple_of(64) + 64, (depth * rows).next_multiple_of(64) + 64)
+}
+
+/// Elements of scratch memory that [`run`] needs.
+pub(super) fn scratch<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
+    let (right, left) = buffers(g, isa, blocking);
+    right + left * blocking.threads
+}
+
+/// Computes the product; the result's rows are contiguous and `k` is not zero.
+///
+/// # Safety
+/// The operands are valid, `scratch` has [`scratch`] elements, and streaming is asked for only where every row of
+/// the result starts at a multiple of 64 bytes and there is a single pass over `k`.
+pub(super) unsafe fn run<T: Real>(
+    g: &Gemm<T>,
+    isa: Isa,
+    blocking: &Blocking,
+    pool: &ThreadPool,
+    scratch: *mut T,
+) {
+    let width = panel_width::<T>(isa);
+    let threads = blocking.threads;
+    let depths = Split::at_most(g.k, blocking.kc);
+    let rows = Split::at_most(g.m, blocking.mc);
+    let (right_size, left_size) = buffers(g, isa, blocking);
+    let (right, left) = (Shared(scratch), Shared(scratch.wrapping_add(right_size)));
+    let blocks = Split::at_most(g.n.div_ceil(width), blocking.nc.div_ceil(width));
+    for block in 0..blocks.blocks {
+        let (column, columns) = blocks.piece(block);
+        let (column, columns) = (column * width, (columns * width).min(g.n - column * width));
+        for pass in 0..depths.blocks {
+            let (from, depth) = depths.piece(pass);
+            let strips = Split::into(columns.div_ceil(width), (threads * 4).min(columns.div_ceil(width)));
+            pool.run(threads, strips.blocks, &|i| {
+                let (strip, count) = strips.piece(i);
+                let first = strip * width;
+                let part = g.part(0, g.m, column + first, (count * width).min(columns - first));
+                T::run(isa, PackRight { part, from, depth, panels: right.at(first * depth) });
+            });
+            let next = AtomicUsize::new(0);
+            pool.run(threads, threads, &|worker| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    if i >= rows.blocks {
+                        break;
+                    }
+                    let (row, count) = rows.piece(i);
+                    let part = g.part(row, count, column, columns);
+                    let (left, right) = (left.at(worker * left_size), right.at(0).cast_const());
+                    T::run(isa, Block { part, from, depth, left, right, stream: blocking.stream });
+                }
+            });
+        }
+    }
+}
