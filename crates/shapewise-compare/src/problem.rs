@@ -1,0 +1,184 @@
+//! A workload's inputs, and an f64 reference at sampled entries with a stated tolerance.
+
+use crate::buffer::{Buffer, Random};
+use crate::workload::{Over, Pointwise, Task};
+
+/// Added to the variance in both norms.
+pub const EPSILON: f32 = 1e-5;
+
+/// Entries of the answer that are compared with the reference.
+const SAMPLED: usize = 64;
+
+/// Inputs and expected answers of one workload.
+pub struct Problem {
+    /// What is computed.
+    pub task: Task,
+    /// The inputs, in the order of `Input`'s constants.
+    pub inputs: Vec<Buffer>,
+    points: Vec<Point>,
+}
+
+/// Places in `Problem::inputs`.
+pub mod input {
+    /// The left matrix, or the only tensor.
+    pub const X: usize = 0;
+    /// The right matrix or second operand.
+    pub const Y: usize = 1;
+    /// A norm's weight.
+    pub const WEIGHT: usize = 1;
+    /// A norm's bias.
+    pub const BIAS: usize = 2;
+    /// Batch norm's mean.
+    pub const MEAN: usize = 3;
+    /// Batch norm's variance.
+    pub const VARIANCE: usize = 4;
+}
+
+/// One expected entry: it may differ by `allowed`.
+struct Point {
+    index: usize,
+    value: f64,
+    allowed: f64,
+}
+
+/// Rounding errors of `terms` f32 additions grow like the square root of their number when they are independent;
+/// twice that, and sixteen roundings for the rest of the computation, relative to the sum of the magnitudes.
+fn allowed(magnitude: f64, terms: usize) -> f64 {
+    f64::from(f32::EPSILON) * (16.0 + 2.0 * (terms as f64).sqrt()) * magnitude
+}
+
+impl Problem {
+    /// Makes inputs, and computes the reference at the sampled entries.
+    pub fn new(task: Task) -> Self {
+        let inputs = make_inputs(&task);
+        let mut random = Random::new(99);
+        let points = (0..SAMPLED.min(task.output_len()))
+            .map(|_| point(&task, &inputs, random.below(task.output_len())))
+            .collect();
+        Self { task, inputs, points }
+    }
+
+    /// The largest error of an answer as a multiple of what is allowed: right when at most 1.
+    pub fn error(&self, answer: &[f32]) -> f64 {
+        if answer.len() != self.task.output_len() || answer.iter().any(|v| !v.is_finite()) {
+            return f64::INFINITY;
+        }
+        let of = |p: &Point| (f64::from(answer[p.index]) - p.value).abs() / p.allowed;
+        self.points.iter().map(of).fold(0.0, f64::max)
+    }
+}
+
+fn make_inputs(task: &Task) -> Vec<Buffer> {
+    let lengths = match *task {
+        Task::Matmul { batch, m, k, n, .. } => vec![batch * m * k, batch * k * n],
+        Task::Elementwise { n, .. } => vec![n, n],
+        Task::Sum { rows, cols, .. } | Task::Softmax { rows, cols } => vec![rows * cols],
+        Task::LayerNorm { rows, cols } => vec![rows * cols, cols, cols],
+        Task::BatchNorm { batch, channels: c, plane } => vec![batch * c * plane, c, c, c, c],
+    };
+    let mut inputs: Vec<_> = lengths.iter().enumerate().map(|(i, &len)| Buffer::random(len, i)).collect();
+    match task {
+        // A sum that cancels says nothing about the error of its terms.
+        Task::Sum { .. } => inputs[input::X].iter_mut().for_each(|v| *v = v.abs()),
+        Task::BatchNorm { .. } => inputs[input::VARIANCE].iter_mut().for_each(|v| *v = v.abs() + 0.5),
+        _ => {}
+    }
+    inputs
+}
+
+fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
+    let x = &inputs[input::X];
+    let at = |i: usize| f64::from(x[i]);
+    match *task {
+        Task::Matmul { m, k, n, transposed, .. } => {
+            let y = &inputs[input::Y];
+            let (row, j) = (index / n, index % n);
+            let block = row / m * k * n;
+            let products = (0..k).map(|p| {
+                let place = if transposed { j * k + p } else { p * n + j };
+                at(row * k + p) * f64::from(y[block + place])
+            });
+            let (value, magnitude) = products.fold((0.0, 0.0), |(s, t), v| (s + v, t + v.abs()));
+            Point { index, value, allowed: allowed(magnitude, k) }
+        }
+        Task::Elementwise { op, .. } => {
+            let y = f64::from(inputs[input::Y][index]);
+            let value = match op {
+                Pointwise::Add => at(index) + y,
+                Pointwise::Mul => at(index) * y,
+                Pointwise::Relu => at(index).max(0.0),
+                Pointwise::AddRelu => (at(index) + y).max(0.0),
+            };
+            // One rounding; the smallest allowance keeps an expected zero comparable.
+            Point { index, value, allowed: f64::from(f32::EPSILON) * (value.abs() + 1e-30) }
+        }
+        Task::Sum { over, rows, cols } => {
+            let (value, terms): (f64, usize) = match over {
+                Over::All => (x.iter().copied().map(f64::from).sum(), rows * cols),
+                Over::Rows => ((0..cols).map(|c| at(index * cols + c)).sum(), cols),
+                Over::Columns => ((0..rows).map(|r| at(r * cols + index)).sum(), rows),
+            };
+            Point { index, value, allowed: allowed(value, terms) }
+        }
+        Task::Softmax { cols, .. } => {
+            let row = &x[index / cols * cols..][..cols];
+            let total: f64 = row.iter().map(|&v| f64::from(v).exp()).sum();
+            let value = at(index).exp() / total;
+            Point { index, value, allowed: allowed(value, cols) }
+        }
+        Task::LayerNorm { cols, .. } => {
+            let row = &x[index / cols * cols..][..cols];
+            let mean = row.iter().copied().map(f64::from).sum::<f64>() / cols as f64;
+            let variance = row.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / cols as f64;
+            norm_point(inputs, index, index % cols, mean, variance, cols)
+        }
+        Task::BatchNorm { channels, plane, .. } => {
+            let c = index / plane % channels;
+            let (mean, variance) = (f64::from(inputs[input::MEAN][c]), f64::from(inputs[input::VARIANCE][c]));
+            norm_point(inputs, index, c, mean, variance, 1)
+        }
+    }
+}
+
+fn norm_point(inputs: &[Buffer], index: usize, c: usize, mean: f64, variance: f64, terms: usize) -> Point {
+    let x = f64::from(inputs[input::X][index]);
+    let (weight, bias) = (f64::from(inputs[input::WEIGHT][c]), f64::from(inputs[input::BIAS][c]));
+    let scale = weight / (variance + f64::from(EPSILON)).sqrt();
+    let magnitude = (x.abs() + mean.abs()) * scale.abs() + bias.abs();
+    Point { index, value: (x - mean) * scale + bias, allowed: allowed(magnitude, terms) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_answer_passes_and_a_wrong_one_does_not() {
+        let task = Task::Matmul { batch: 2, m: 3, k: 4, n: 5, transposed: true };
+        let problem = Problem::new(task);
+        let (a, b) = (&problem.inputs[0], &problem.inputs[1]);
+        let mut out = vec![0f32; task.output_len()];
+        for (index, o) in out.iter_mut().enumerate() {
+            let (t, i, j) = (index / 15, index / 5 % 3, index % 5);
+            *o = (0..4).map(|p| a[t * 12 + i * 4 + p] * b[t * 20 + j * 4 + p]).sum();
+        }
+        assert!(problem.error(&out) <= 1.0);
+        out.iter_mut().for_each(|v| *v *= 1.001);
+        assert!(problem.error(&out) > 1.0);
+        out[0] = f32::NAN;
+        assert_eq!(problem.error(&out), f64::INFINITY);
+        assert_eq!(problem.error(&[]), f64::INFINITY);
+    }
+
+    #[test]
+    fn norms_and_sums_have_a_reference() {
+        let problem = Problem::new(Task::Sum { over: Over::Columns, rows: 3, cols: 2 });
+        let x = &problem.inputs[0];
+        assert!(problem.error(&[x[0] + x[2] + x[4], x[1] + x[3] + x[5]]) <= 1.0);
+        let problem = Problem::new(Task::BatchNorm { batch: 1, channels: 2, plane: 1 });
+        let at = |i: usize, c: usize| problem.inputs[i][c];
+        let norm =
+            |c: usize| (at(0, c) - at(3, c)) / (at(4, c) + EPSILON).sqrt() * at(1, c) + at(2, c);
+        assert!(problem.error(&[norm(0), norm(1)]) <= 1.0);
+    }
+}

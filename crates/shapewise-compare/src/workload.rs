@@ -1,0 +1,305 @@
+//! The list of workloads: what is timed, read from JSON with errors that name the entry and its line.
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+use std::fmt;
+
+/// The list that is run when no file is given.
+pub const DEFAULT_LIST: &str = include_str!("../workloads.json");
+
+/// Kinds of the list format that Shapewise does not offer yet: skipped with a word, not an error.
+const NOT_YET: [&str; 6] = ["int8mm", "conv", "fft", "rnn", "sparse", "quant"];
+
+/// One named piece of work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// The name, for example `matmul/128`; the key that merges records.
+    pub name: String,
+    /// What is computed.
+    pub task: Task,
+}
+
+/// What is computed, with its sizes. All data is f32, row major and contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// C[m,n] = A[m,k] · B[k,n], `batch` times; with `transposed`, B is stored as [n,k].
+    Matmul { batch: usize, m: usize, k: usize, n: usize, transposed: bool },
+    /// One pass over vectors of `n` elements.
+    Elementwise { op: Pointwise, n: usize },
+    /// A sum over a matrix.
+    Sum { over: Over, rows: usize, cols: usize },
+    /// Softmax along the rows.
+    Softmax { rows: usize, cols: usize },
+    /// Layer norm along the rows, with weight and bias.
+    LayerNorm { rows: usize, cols: usize },
+    /// Batch norm as in inference, with given statistics; `plane` is height × width.
+    BatchNorm { batch: usize, channels: usize, plane: usize },
+}
+
+/// The element-wise operations of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pointwise {
+    /// a + b
+    Add,
+    /// a · b
+    Mul,
+    /// max(a, 0)
+    Relu,
+    /// max(a + b, 0)
+    AddRelu,
+}
+
+/// What a sum runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Every element.
+    All,
+    /// The elements of each row.
+    Rows,
+    /// The elements of each column.
+    Columns,
+}
+
+impl Task {
+    /// The group under which results are summed up.
+    pub fn group(&self) -> Group {
+        match self {
+            Self::Matmul { .. } => Group::Matmul,
+            Self::Elementwise { .. } => Group::Elementwise,
+            _ => Group::ReduceAndNorm,
+        }
+    }
+
+    /// Number of elements of the answer.
+    pub fn output_len(&self) -> usize {
+        match *self {
+            Self::Matmul { batch, m, n, .. } => batch * m * n,
+            Self::Elementwise { n, .. } => n,
+            Self::Sum { over: Over::All, .. } => 1,
+            Self::Sum { over: Over::Rows, rows, .. } => rows,
+            Self::Sum { over: Over::Columns, cols, .. } => cols,
+            Self::Softmax { rows, cols } | Self::LayerNorm { rows, cols } => rows * cols,
+            Self::BatchNorm { batch, channels, plane } => batch * channels * plane,
+        }
+    }
+}
+
+/// Elements that all tensors of a task may have together: 8 GiB of f32.
+const MOST_ELEMENTS: u128 = 1 << 31;
+
+impl Task {
+    /// Number of elements of all tensors together.
+    fn elements(&self) -> u128 {
+        let product = |sizes: &[usize]| sizes.iter().map(|&s| s as u128).product::<u128>();
+        match *self {
+            Self::Matmul { batch, m, k, n, .. } => {
+                product(&[batch, m, k]) + product(&[batch, k, n]) + product(&[batch, m, n])
+            }
+            Self::Elementwise { n, .. } => product(&[3, n]),
+            Self::Sum { rows, cols, .. } => product(&[2, rows, cols]),
+            Self::Softmax { rows, cols } | Self::LayerNorm { rows, cols } => product(&[2, rows, cols]),
+            Self::BatchNorm { batch, channels, plane } => product(&[2, batch, channels, plane]),
+        }
+    }
+}
+
+/// A family of workloads with one bar to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// Matrix products.
+    Matmul,
+    /// Element-wise operations.
+    Elementwise,
+    /// Sums, softmax and norms.
+    ReduceAndNorm,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Matmul => "matmul",
+            Self::Elementwise => "elementwise",
+            Self::ReduceAndNorm => "reduce, softmax, norm",
+        })
+    }
+}
+
+/// A parsed list: what can be run, and the names of entries whose kind Shapewise does not offer yet.
+#[derive(Debug, Default)]
+pub struct List {
+    /// The workloads, in the order of the file.
+    pub workloads: Vec<Workload>,
+    /// Entries of a known kind that is not offered yet.
+    pub skipped: Vec<String>,
+}
+
+/// Reads a list of workloads; an error names the entry and the line where it starts.
+pub fn parse(text: &str) -> Result<List> {
+    let entries: Vec<&RawValue> =
+        serde_json::from_str(text).context("the workload list must be a JSON array of objects")?;
+    let mut list = List::default();
+    let mut names = HashSet::new();
+    for (index, raw) in entries.iter().enumerate() {
+        let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
+        let line = text[..offset].matches('\n').count() + 1;
+        let mut place = format!("entry {} (line {line})", index + 1);
+        let fields: Map<String, Value> =
+            serde_json::from_str(raw.get()).map_err(|_| anyhow!("{place}: must be an object"))?;
+        let entry = Entry(&fields);
+        let name = entry.text("name").with_context(|| place.clone())?;
+        place = format!("entry {} (line {line}) `{name}`", index + 1);
+        if !names.insert(name) {
+            bail!("{place}: the name appears twice");
+        }
+        match entry.task().with_context(|| place.clone())? {
+            Some(task) if task.elements() > MOST_ELEMENTS => bail!("{place}: needs more than 8 GiB"),
+            Some(task) => list.workloads.push(Workload { name: name.to_owned(), task }),
+            None => list.skipped.push(name.to_owned()),
+        }
+    }
+    Ok(list)
+}
+
+/// One JSON object with typed access to its fields.
+struct Entry<'a>(&'a Map<String, Value>);
+
+impl<'a> Entry<'a> {
+    fn text(&self, key: &str) -> Result<&'a str> {
+        match self.0.get(key) {
+            Some(Value::String(s)) if !s.is_empty() => Ok(s),
+            Some(other) => bail!("`{key}` must be a non-empty string, not {other}"),
+            None => bail!("`{key}` is missing"),
+        }
+    }
+
+    fn size(&self, key: &str) -> Result<usize> {
+        let value = self.0.get(key).with_context(|| format!("`{key}` is missing"))?;
+        value
+            .as_u64()
+            .filter(|&v| v > 0 && v < 1 << 40)
+            .map(|v| v as usize)
+            .with_context(|| format!("`{key}` must be a positive whole number, not {value}"))
+    }
+
+    fn size_or(&self, key: &str, default: usize) -> Result<usize> {
+        if self.0.contains_key(key) { self.size(key) } else { Ok(default) }
+    }
+
+    fn flag(&self, key: &str) -> Result<bool> {
+        match self.0.get(key) {
+            None => Ok(false),
+            Some(Value::Bool(b)) => Ok(*b),
+            Some(other) => bail!("`{key}` must be true or false, not {other}"),
+        }
+    }
+
+    fn task(&self) -> Result<Option<Task>> {
+        let kind = self.text("kind")?;
+        let task = match kind {
+            "matmul" => Task::Matmul {
+                batch: self.size_or("batch", 1)?,
+                m: self.size("m")?,
+                k: self.size("k")?,
+                n: self.size("n")?,
+                transposed: self.flag("tb")?,
+            },
+            "elementwise" => Task::Elementwise { op: self.pointwise()?, n: self.size("n")? },
+            "reduce" => Task::Sum { over: self.over()?, rows: self.size("rows")?, cols: self.size("cols")? },
+            "softmax" => Task::Softmax { rows: self.size("rows")?, cols: self.size("cols")? },
+            "layernorm" => Task::LayerNorm { rows: self.size("rows")?, cols: self.size("cols")? },
+            "batchnorm" => Task::BatchNorm {
+                batch: self.size("b")?,
+                channels: self.size("c")?,
+                plane: self.size("h")?.checked_mul(self.size("w")?).context("`h` times `w` overflows")?,
+            },
+            known if NOT_YET.contains(&known) => return Ok(None),
+            other => bail!(
+                "unknown kind `{other}`: expected matmul, elementwise, reduce, softmax, layernorm or batchnorm"
+            ),
+        };
+        Ok(Some(task))
+    }
+
+    fn pointwise(&self) -> Result<Pointwise> {
+        Ok(match self.text("op")? {
+            "add" => Pointwise::Add,
+            "mul" => Pointwise::Mul,
+            "relu" => Pointwise::Relu,
+            "add_relu" => Pointwise::AddRelu,
+            other => bail!("unknown element-wise op `{other}`: expected add, mul, relu or add_relu"),
+        })
+    }
+
+    fn over(&self) -> Result<Over> {
+        Ok(match self.text("op")? {
+            "all" => Over::All,
+            "row" => Over::Rows,
+            "col" => Over::Columns,
+            other => bail!("unknown reduction `{other}`: expected all, row or col"),
+        })
+    }
+}
+
+/// Whether a workload's name contains one of the comma-separated parts; an empty filter keeps all.
+pub fn matches(name: &str, filter: &str) -> bool {
+    filter.split(',').any(|part| name.contains(part.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> String {
+        format!("{:#}", parse(text).unwrap_err())
+    }
+
+    #[test]
+    fn default_list_parses() {
+        let list = parse(DEFAULT_LIST).unwrap();
+        assert_eq!(list.workloads.len(), 40);
+        assert!(list.skipped.is_empty());
+    }
+
+    #[test]
+    fn reads_every_field() {
+        let list = parse(
+            r#"[{"name":"a","kind":"matmul","batch":3,"m":1,"k":2,"n":5,"tb":true},
+                {"name":"b","kind":"reduce","op":"col","rows":2,"cols":4},
+                {"name":"c","kind":"fft","op":"c2c","n":8,"batch":1}]"#,
+        )
+        .unwrap();
+        assert_eq!(list.workloads[0].task, Task::Matmul { batch: 3, m: 1, k: 2, n: 5, transposed: true });
+        assert_eq!(list.workloads[1].task.output_len(), 4);
+        assert_eq!(list.skipped, ["c"]);
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        assert!(message("[{\"name\":\"a\",\n\"kind\"}]").contains("line 2"));
+        assert_eq!(message("[\n\n{\"kind\":\"matmul\"}]"), "entry 1 (line 3): `name` is missing");
+        assert!(message("[3]").contains("entry 1 (line 1): must be an object"));
+        assert!(
+            message("[{\"name\":\"x\",\"kind\":\"matmull\"}]")
+                .contains("entry 1 (line 1) `x`: unknown kind `matmull`")
+        );
+        assert!(
+            message("[{\"name\":\"x\",\"kind\":\"softmax\",\"rows\":0,\"cols\":1}]")
+                .contains("`rows` must be a positive")
+        );
+        assert!(
+            message("[{\"name\":\"x\",\"kind\":\"softmax\",\"rows\":99999999,\"cols\":99999999}]")
+                .contains("more than 8 GiB")
+        );
+        let twice = "[{\"name\":\"x\",\"kind\":\"fft\"},\n{\"name\":\"x\",\"kind\":\"fft\"}]";
+        assert_eq!(message(twice), "entry 2 (line 2) `x`: the name appears twice");
+    }
+
+    #[test]
+    fn filter_takes_parts() {
+        assert!(matches("matmul/16", ""));
+        assert!(matches("matmul/16", "sum, matmul"));
+        assert!(!matches("matmul/16", "sum,add"));
+    }
+}
