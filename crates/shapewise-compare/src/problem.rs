@@ -177,8 +177,7 @@ mod tests {
         assert!(problem.error(&[x[0] + x[2] + x[4], x[1] + x[3] + x[5]]) <= 1.0);
         let problem = Problem::new(Task::BatchNorm { batch: 1, channels: 2, plane: 1 });
         let at = |i: usize, c: usize| problem.inputs[i][c];
-        let norm =
-            |c: usize| (at(0, c) - at(3, c)) / (at(4, c) + EPSILON).sqrt() * at(1, c) + at(2, c);
+        let norm = |c: usize| (at(0, c) - at(3, c)) / (at(4, c) + EPSILON).sqrt() * at(1, c) + at(2, c);
         assert!(problem.error(&[norm(0), norm(1)]) <= 1.0);
     }
 }

@@ -84,7 +84,12 @@ fn combine(records: &[&Record]) -> Summary {
     let tuned = prefer(records, |r| r.build != "default");
     let quiet = prefer(&tuned.iter().collect::<Vec<_>>(), |r| r.foreign_cores.is_none_or(|c| c <= BUSY));
     let of = |field: fn(&Record) -> f64| median(quiet.iter().map(field).collect());
-    Summary { median: of(|r| r.median_us), p10: of(|r| r.p10_us), p90: of(|r| r.p90_us), min: of(|r| r.min_us) }
+    Summary {
+        median: of(|r| r.median_us),
+        p10: of(|r| r.p10_us),
+        p90: of(|r| r.p90_us),
+        min: of(|r| r.min_us),
+    }
 }
 
 /// The records of what was timed here.
@@ -187,6 +192,8 @@ mod tests {
     #[test]
     fn bad_records_are_told() {
         assert!(format!("{:#}", parse("{\n\"records\": [}").unwrap_err()).contains("line 2"));
-        assert!(format!("{:#}", parse("{\"records\": 3}").unwrap_err()).contains("expected a list of records"));
+        assert!(
+            format!("{:#}", parse("{\"records\": 3}").unwrap_err()).contains("expected a list of records")
+        );
     }
 }

@@ -234,7 +234,9 @@ pub fn summary(cases: &[Case]) -> String {
     for case in cases {
         for ours in case.ours() {
             let cell = |duel: Option<Duel<'_>>| {
-                duel.map_or("–".into(), |d| format!("{:<14} {:.2}x {}", d.peer.name, d.ratio, d.verdict.word()))
+                duel.map_or("–".into(), |d| {
+                    format!("{:<14} {:.2}x {}", d.peer.name, d.ratio, d.verdict.word())
+                })
             };
             let _ = writeln!(
                 text,
@@ -282,8 +284,11 @@ mod tests {
     use std::time::Duration;
 
     fn entry(name: &str, samples: &[f64]) -> Entry {
-        let times =
-            Times::Interleaved(Timing { samples: samples.to_vec(), inner: 1, spin: Duration::from_millis(2) });
+        let times = Times::Interleaved(Timing {
+            samples: samples.to_vec(),
+            inner: 1,
+            spin: Duration::from_millis(2),
+        });
         Entry { name: name.into(), times }
     }
 

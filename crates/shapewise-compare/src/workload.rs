@@ -150,7 +150,7 @@ pub fn parse(text: &str) -> Result<List> {
         let entry = Entry(&fields);
         let name = entry.text("name").with_context(|| place.clone())?;
         place = format!("entry {} (line {line}) `{name}`", index + 1);
-        if !names.insert(name) {
+        if !names.insert(name.to_owned()) {
             bail!("{place}: the name appears twice");
         }
         match entry.task().with_context(|| place.clone())? {

@@ -13,22 +13,8 @@ use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 
 /// `cblas_sgemm` with integers of type `I`: order, both transpositions, m, n, k, alpha, A, B, beta, C.
-type Cblas<I> = unsafe extern "C" fn(
-    c_int,
-    c_int,
-    c_int,
-    I,
-    I,
-    I,
-    f32,
-    *const f32,
-    I,
-    *const f32,
-    I,
-    f32,
-    *mut f32,
-    I,
-);
+type Cblas<I> =
+    unsafe extern "C" fn(c_int, c_int, c_int, I, I, I, f32, *const f32, I, *const f32, I, f32, *mut f32, I);
 
 /// MKL's batch of equal products at equal distances.
 type CblasBatch = unsafe extern "C" fn(
@@ -122,7 +108,8 @@ fn open(name: &'static str, variable: &str, find: fn(&Library) -> Result<Found>)
     #[cfg(not(target_os = "linux"))]
     let flags = RTLD_NOW;
     // SAFETY: the user names a library to load; its initialisers run, as for any library linked.
-    let library = unsafe { Library::open(Some(&path), flags) }.with_context(|| format!("cannot open {path}"))?;
+    let library =
+        unsafe { Library::open(Some(&path), flags) }.with_context(|| format!("cannot open {path}"))?;
     let (sgemm, set_threads) = find(&library).with_context(|| format!("in {path}"))?;
     Ok(CLibrary { name, sgemm, set_threads, _library: library })
 }
@@ -137,7 +124,8 @@ fn symbol<T: Copy>(library: &Library, names: &[&str]) -> Result<T> {
 }
 
 fn find_openblas(library: &Library) -> Result<Found> {
-    let threads = ["scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads"];
+    let threads =
+        ["scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads"];
     let threads = symbol(library, &threads)?;
     // Builds with 64-bit integers carry the number in their names.
     let sgemm = match symbol(library, &["scipy_cblas_sgemm64_", "cblas_sgemm64_"]) {
@@ -212,8 +200,6 @@ fn multiply_batch(f: CblasBatch, p: Product<'_>, out: &mut [f32]) {
     let [step_a, step_b, step_c] = [m * k, k * n, m * n];
     // SAFETY: the lengths were checked above and hold `batch` matrices at these distances; `c` is not aliased.
     unsafe {
-        f(
-            ROW_MAJOR, PLAIN, turn, m, n, k, 1.0, a, k, step_a, b, ldb, step_b, 0.0, c, n, step_c, batch,
-        );
+        f(ROW_MAJOR, PLAIN, turn, m, n, k, 1.0, a, k, step_a, b, ldb, step_b, 0.0, c, n, step_c, batch);
     }
 }

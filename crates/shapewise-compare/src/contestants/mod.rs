@@ -115,5 +115,6 @@ pub const OURS: &str = "shapewise";
 /// Whether a peer is a Rust library: the first bar is set by these.
 pub fn is_rust(name: &str) -> bool {
     let family = name.split('(').next().unwrap_or(name);
-    ["gemm", "faer", "matrixmultiply", "ndarray", "candle", "rten-gemm", "rten", "rust-loop"].contains(&family)
+    ["gemm", "faer", "matrixmultiply", "ndarray", "candle", "rten-gemm", "rten", "rust-loop"]
+        .contains(&family)
 }

@@ -7,7 +7,6 @@ use crate::workload::Task;
 use anyhow::Result;
 use candle_nn::{Module, ModuleT};
 use rten::{BufferPool, FloatOperators, ops};
-use rten_tensor::prelude::*;
 use rten_tensor::{NdTensorView, Tensor as RtenTensor, TensorView};
 
 /// Everyone who can do this softmax or norm.

@@ -12,7 +12,6 @@ use candle_core::{Device, Tensor};
 use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, Zip};
 use rayon::prelude::*;
 use rten::{BufferPool, ops};
-use rten_tensor::prelude::*;
 use rten_tensor::{Tensor as RtenTensor, TensorView};
 
 /// Runs `work` compiled for the widest instructions that this CPU has.
@@ -44,8 +43,8 @@ pub fn enter(problem: &Problem, threads: usize) -> Result<Entrants<'_>> {
         Task::Elementwise { op, .. } => {
             let y = &problem.inputs[input::Y];
             match op {
-                Pointwise::Add => binary(x, y, threads, |a, b| a + b, |a, b| a + b, Some(ops::add)),
-                Pointwise::Mul => binary(x, y, threads, |a, b| a * b, |a, b| a * b, Some(ops::mul)),
+                Pointwise::Add => binary(x, y, threads, |a, b| a + b, |a, b| a + b, Some(rten_add)),
+                Pointwise::Mul => binary(x, y, threads, |a, b| a * b, |a, b| a * b, Some(rten_mul)),
                 Pointwise::AddRelu => {
                     binary(x, y, threads, |a, b| (a + b).max(0.0), |a, b| (a + b)?.relu(), None)
                 }
@@ -57,8 +56,15 @@ pub fn enter(problem: &Problem, threads: usize) -> Result<Entrants<'_>> {
     }
 }
 
-type RtenBinary<'a> =
-    fn(&BufferPool, TensorView<'a, f32>, TensorView<'a, f32>) -> Result<RtenTensor<f32>, ops::OpError>;
+type RtenBinary = fn(&BufferPool, TensorView<'_, f32>, TensorView<'_, f32>) -> RtenTensor<f32>;
+
+fn rten_add(pool: &BufferPool, a: TensorView<'_, f32>, b: TensorView<'_, f32>) -> RtenTensor<f32> {
+    ops::add(pool, a, b).expect("equal shapes")
+}
+
+fn rten_mul(pool: &BufferPool, a: TensorView<'_, f32>, b: TensorView<'_, f32>) -> RtenTensor<f32> {
+    ops::mul(pool, a, b).expect("equal shapes")
+}
 
 fn binary<'a>(
     x: &'a [f32],
@@ -66,7 +72,7 @@ fn binary<'a>(
     threads: usize,
     f: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'a,
     candle: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor> + 'a,
-    rten: Option<RtenBinary<'a>>,
+    rten: Option<RtenBinary>,
 ) -> Result<Entrants<'a>> {
     let part = x.len().div_ceil(threads);
     let run = move |a: &[f32], b: &[f32], c: &mut [f32]| {
@@ -98,10 +104,7 @@ fn binary<'a>(
         let pool = BufferPool::new();
         entrants.push(returns(
             "rten",
-            move || {
-                rten(&pool, TensorView::from_data(&[x.len()], x), TensorView::from_data(&[y.len()], y))
-                    .expect("equal shapes")
-            },
+            move || rten(&pool, TensorView::from_data(&[x.len()], x), TensorView::from_data(&[y.len()], y)),
             RtenTensor::into_data,
         ));
     }
@@ -110,8 +113,7 @@ fn binary<'a>(
 
 fn relu(x: &[f32], threads: usize) -> Result<Entrants<'_>> {
     let part = x.len().div_ceil(threads);
-    let run =
-        |a: &[f32], c: &mut [f32]| widest(|| c.iter_mut().zip(a).for_each(|(c, a)| *c = a.max(0.0)));
+    let run = |a: &[f32], c: &mut [f32]| widest(|| c.iter_mut().zip(a).for_each(|(c, a)| *c = a.max(0.0)));
     let rust_loop = writes("rust-loop", move |out| {
         if threads == 1 {
             run(x, out);
@@ -162,7 +164,8 @@ fn loop_sum(x: &[f32], over: Over, cols: usize, threads: usize, out: &mut [f32])
         (Over::All, _) => out[0] = x.par_chunks(part).map(lane_sum).sum(),
         (Over::Rows, 1) => out.iter_mut().zip(x.chunks(cols)).for_each(|(o, row)| *o = lane_sum(row)),
         (Over::Rows, _) => {
-            let rows = out.par_iter_mut().zip(x.par_chunks(cols)).with_min_len((x.len() / cols).div_ceil(threads));
+            let rows =
+                out.par_iter_mut().zip(x.par_chunks(cols)).with_min_len((x.len() / cols).div_ceil(threads));
             rows.for_each(|(o, row)| *o = lane_sum(row));
         }
         (Over::Columns, 1) => column_sums(x, cols, 0, out),
@@ -199,7 +202,8 @@ fn sum(x: &[f32], over: Over, rows: usize, cols: usize, threads: usize) -> Resul
     };
     let pool = BufferPool::new();
     let call = move || {
-        ops::reduce_sum(&pool, TensorView::from_data(&[rows, cols], x), axes, false).expect("axes of a matrix")
+        ops::reduce_sum(&pool, TensorView::from_data(&[rows, cols], x), axes, false)
+            .expect("axes of a matrix")
     };
     entrants.push(returns("rten", call, RtenTensor::into_data));
     Ok(entrants)
