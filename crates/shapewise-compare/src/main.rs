@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     environment::prepare(threads)?;
     contestants::warnings().iter().for_each(|w| eprintln!("{w}"));
 
-    let setup = Setup::new(threads, arguments.peers.clone());
+    let setup = Setup::new(threads, arguments.peers.clone())?;
     let plan = Plan { most_rounds: usize::from(arguments.samples), ..Plan::default() };
     let mut cases = Vec::new();
     for (index, workload) in workloads.iter().enumerate() {

@@ -4,6 +4,7 @@
 //! call and shows it only when asked for the answer.
 
 mod c_blas;
+mod ours;
 mod rust_matmul;
 mod rust_norm;
 mod rust_pointwise;
@@ -12,7 +13,8 @@ pub use c_blas::warnings;
 
 use crate::problem::Problem;
 use crate::workload::Task;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use shapewise::Runtime;
 
 /// Something that computes a workload.
 pub trait Contestant {
@@ -78,14 +80,17 @@ fn returns<'a, T: 'a>(
 pub struct Setup {
     /// Threads that each contestant may use.
     pub threads: usize,
+    /// What Shapewise's entries are called on.
+    pub runtime: Runtime,
     /// Peers that take part; all of them when empty.
     peers: Vec<String>,
 }
 
 impl Setup {
     /// A run with this many threads and these peers (all when empty).
-    pub fn new(threads: usize, peers: Vec<String>) -> Self {
-        Self { threads, peers }
+    pub fn new(threads: usize, peers: Vec<String>) -> Result<Self> {
+        let runtime = Runtime::builder().threads(threads).build().context("cannot make a runtime")?;
+        Ok(Self { threads, runtime, peers })
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -96,7 +101,8 @@ impl Setup {
 /// Everyone who can do this problem, Shapewise first.
 pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>> {
     let threads = setup.threads;
-    let mut all = match problem.task {
+    let mut all = ours::enter(problem, &setup.runtime)?;
+    all.extend(match problem.task {
         Task::Matmul { .. } => {
             let mut peers = rust_matmul::enter(problem, threads)?;
             peers.extend(c_blas::enter(problem, threads));
@@ -104,7 +110,7 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
         }
         Task::Elementwise { .. } | Task::Sum { .. } => rust_pointwise::enter(problem, threads)?,
         Task::Softmax { .. } | Task::LayerNorm { .. } | Task::BatchNorm { .. } => rust_norm::enter(problem)?,
-    };
+    });
     all.retain(|c| c.name().starts_with(OURS) || setup.wants(c.name()));
     Ok(all)
 }

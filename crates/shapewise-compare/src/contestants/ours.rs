@@ -1,0 +1,105 @@
+//! Shapewise: the plain call, the call prepared once, and, for kept weights, the packed one.
+//!
+//! Operands are tensors of its own, as a user holds them; the output is given, as in a loop that reuses it.
+
+use super::{Contestant, Entrants, OURS};
+use crate::problem::{Problem, input};
+use crate::workload::{Over, Pointwise, Task};
+use anyhow::Result;
+use shapewise::ops::elementwise::Program;
+use shapewise::{DType, Runtime, Tensor};
+
+const PREPARED: &str = "shapewise(prepared)";
+
+/// A contestant with a tensor of its own for the answer.
+struct Owned<F> {
+    name: &'static str,
+    out: Tensor,
+    call: F,
+}
+
+impl<F: FnMut(&mut Tensor) -> shapewise::Result<()>> Contestant for Owned<F> {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn call(&mut self, _: &mut [f32]) {
+        (self.call)(&mut self.out).expect("a call that was right when it was checked");
+    }
+    fn answer(&mut self, out: &mut [f32]) {
+        // A refusal leaves the NaN that the check put there, and shows as wrong.
+        match (self.call)(&mut self.out) {
+            Ok(()) => out.copy_from_slice(self.out.as_slice().expect("a contiguous tensor of f32")),
+            Err(error) => eprintln!("{}: {error}", self.name),
+        }
+    }
+}
+
+/// A contestant that writes into a tensor of its own.
+pub fn owned<'a>(
+    name: &'static str,
+    out: Tensor,
+    call: impl FnMut(&mut Tensor) -> shapewise::Result<()> + 'a,
+) -> Box<dyn Contestant + 'a> {
+    Box::new(Owned { name, out, call })
+}
+
+fn tensor(problem: &Problem, place: usize, shape: &[usize]) -> Result<Tensor> {
+    Ok(Tensor::from_slice(&problem.inputs[place], shape)?)
+}
+
+/// All ways in which Shapewise does this problem.
+pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
+    match problem.task {
+        Task::Elementwise { op, n } => elementwise(problem, runtime, op, n),
+        Task::Sum { over, rows, cols } => sum(problem, runtime, over, rows, cols),
+        _ => Ok(vec![]),
+    }
+}
+
+fn elementwise<'a>(problem: &Problem, runtime: &'a Runtime, op: Pointwise, n: usize) -> Result<Entrants<'a>> {
+    let (a, b) = (tensor(problem, input::X, &[n])?, tensor(problem, input::Y, &[n])?);
+    let zeros = || Tensor::zeros(&[n], DType::F32);
+    let program = match op {
+        Pointwise::Add => Program::build(2, |x| x[0] + x[1]),
+        Pointwise::Mul => Program::build(2, |x| x[0] * x[1]),
+        Pointwise::Relu => Program::build(1, |x| x[0].relu()),
+        Pointwise::AddRelu => Program::build(2, |x| (x[0] + x[1]).relu()),
+    }?;
+    let prepared = match op {
+        Pointwise::Relu => runtime.prepare_elementwise(&program, &[&a], &mut zeros()?),
+        _ => runtime.prepare_elementwise(&program, &[&a, &b], &mut zeros()?),
+    }?;
+    let (a2, b2) = (a.clone(), b.clone());
+    let plain = move |out: &mut Tensor| match op {
+        Pointwise::Add => runtime.add_into(&a, &b, out),
+        Pointwise::Mul => runtime.mul_into(&a, &b, out),
+        Pointwise::Relu => runtime.relu_into(&a, out),
+        Pointwise::AddRelu => runtime.elementwise_into(&program, &[a.view(), b.view()], out),
+    };
+    let again = move |out: &mut Tensor| match op {
+        Pointwise::Relu => prepared.run(&[&a2], out),
+        _ => prepared.run(&[&a2, &b2], out),
+    };
+    Ok(vec![owned(OURS, zeros()?, plain), owned(PREPARED, zeros()?, again)])
+}
+
+fn sum<'a>(
+    problem: &Problem,
+    runtime: &'a Runtime,
+    over: Over,
+    rows: usize,
+    cols: usize,
+) -> Result<Entrants<'a>> {
+    let x = tensor(problem, input::X, &[rows, cols])?;
+    let shape: &[usize] = match over {
+        Over::All => &[],
+        Over::Rows => &[rows],
+        Over::Columns => &[cols],
+    };
+    let call = move |out: &mut Tensor| match over {
+        Over::All => runtime.sum_into(&x, .., out),
+        Over::Rows => runtime.sum_into(&x, 1, out),
+        Over::Columns => runtime.sum_into(&x, 0, out),
+    };
+    Ok(vec![owned(OURS, Tensor::zeros(shape, DType::F32)?, call)])
+}
