@@ -274,10 +274,17 @@ impl Runtime {
         if let Some(choice) = self.table.get(workload, generation) {
             return Ok((choice, generation));
         }
-        let choice = Arc::new(self.choose(workload)?);
-        let generation = self.shared.registry.generation();
-        self.table.publish(workload, generation, &choice);
-        Ok((choice, generation))
+        // A kernel added, removed or quarantined meanwhile makes the choice stale; then it is made again, and after
+        // a few times used for this call only.
+        for _ in 0..3 {
+            let generation = self.shared.registry.generation();
+            let choice = Arc::new(self.choose(workload)?);
+            if generation == self.shared.registry.generation() {
+                self.table.publish(workload, generation, &choice);
+                return Ok((choice, generation));
+            }
+        }
+        Ok((Arc::new(self.choose(workload)?), generation))
     }
 
     /// Launches a choice made earlier; one that is stale or fails goes the way of every other call.
@@ -325,7 +332,14 @@ impl Runtime {
             let picked = &candidates.accepted[decision.index];
             if picked.kernel.is_custom() {
                 let device = &self.shared.device;
-                if let Err(reason) = selection::verify(picked, &candidates.accepted, workload, device) {
+                let checked = selection::verify(
+                    picked,
+                    &candidates.accepted,
+                    workload,
+                    device,
+                    self.shared.limits.check,
+                );
+                if let Err(reason) = checked {
                     self.shared.registry.quarantine(picked.kernel.name(), reason.clone());
                     if self.forced.is_some() {
                         return Err(Error::KernelFailed { kernel: picked.kernel.name().to_owned(), reason });

@@ -105,9 +105,19 @@ impl<'a> Call<'a> {
         self.device
     }
 
-    /// Input `i` as a slice, if it is contiguous and of type `T`.
+    /// Input `i` as a slice, if it is contiguous, of type `T` and not the memory of the output.
     pub fn input<T: Element + bytemuck::AnyBitPattern>(&self, i: usize) -> Result<&'a [T], KernelError> {
+        if self.workload.in_place() && self.is_output(i) {
+            let text =
+                format!("input {i} is the memory of the output; read it from there, element by element");
+            return Err(KernelError(text.into()));
+        }
         self.inputs.get(i).and_then(Operand::slice).ok_or_else(|| no_slice("input", i, T::DTYPE))
+    }
+
+    fn is_output(&self, i: usize) -> bool {
+        let address = self.inputs.get(i).map(Operand::address);
+        self.outputs.iter().any(|output| Some(output.address()) == address)
     }
 
     /// Output `i` as a slice to be written, if it is contiguous and of type `T`.

@@ -35,7 +35,8 @@ impl TensorDesc {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        // Beside a zero, the other sizes may be such that their product overflows.
+        if self.is_empty() { 0 } else { self.shape.iter().product() }
     }
 
     /// Whether there are no elements.
@@ -45,6 +46,9 @@ impl TensorDesc {
 
     /// Bytes of all elements, each counted once even where a broadcast repeats it.
     pub fn bytes(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
         let distinct: usize =
             self.shape.iter().zip(self.strides.iter()).filter(|&(_, &s)| s != 0).map(|(&n, _)| n).product();
         distinct * self.dtype.size()

@@ -1,5 +1,9 @@
 //! Kernels that accept a workload, at each point of their parameter space, with what they would cost.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::verify::panic_text;
 use super::{KernelHandle, KernelRegistry};
 use crate::device::DeviceInfo;
 use crate::modelling;
@@ -12,6 +16,8 @@ pub struct Limits {
     pub memory: Option<usize>,
     /// Bytes of scratch memory in one call; kernels that need more are refused.
     pub scratch: Option<usize>,
+    /// How long a user's kernel may take for its check before it counts as hanging; `None` is ten seconds.
+    pub check: Option<Duration>,
 }
 
 /// A kernel at one point of its parameter space.
@@ -50,44 +56,57 @@ impl Candidates {
                 out.refused.push((kernel, Refusals::one(Refusal::Quarantined(why))));
                 continue;
             }
-            if workload.in_place() && !kernel.in_place() {
-                let reason = Refusal::Shape("an output apart from its inputs".into());
-                out.refused.push((kernel, Refusals::one(reason)));
-                continue;
+            // Users' kernels may panic here as anywhere; that must not take the call down.
+            let asked = catch_unwind(AssertUnwindSafe(|| ask(&kernel, workload, device, limits)));
+            match asked {
+                Ok(Ok(points)) => out.accepted.extend(points),
+                Ok(Err(reasons)) => out.refused.push((kernel, reasons)),
+                Err(panic) => {
+                    let why = format!("panicked when asked about a workload: {}", panic_text(&*panic));
+                    registry.quarantine(kernel.name(), why.clone());
+                    out.refused.push((kernel, Refusals::one(Refusal::Quarantined(why))));
+                }
             }
-            if let Err(reasons) = kernel.supports(workload, device) {
-                out.refused.push((kernel, reasons));
-                continue;
-            }
-            out.add(kernel, workload, device, limits);
         }
         out
-    }
-
-    fn add(&mut self, kernel: KernelHandle, workload: &Workload, device: &DeviceInfo, limits: &Limits) {
-        let before = self.accepted.len();
-        let mut least = usize::MAX;
-        for parameters in kernel.space(workload, device).points() {
-            let cost = kernel.cost(workload, parameters, device);
-            least = least.min(cost.scratch);
-            if limits.scratch.is_some_and(|limit| cost.scratch > limit) {
-                continue;
-            }
-            let predicted = device.peaks.as_ref().and_then(|peaks| modelling::predict(&cost, peaks));
-            let parameters = parameters.clone();
-            self.accepted.push(Candidate { kernel: kernel.clone(), parameters, cost, predicted });
-        }
-        if self.accepted.len() == before {
-            let reason = match limits.scratch {
-                Some(limit) => Refusal::Limit(format!("needs {least} bytes of scratch, {limit} are allowed")),
-                None => Refusal::Shape("at least one point in its parameter space".into()),
-            };
-            self.refused.push((kernel, Refusals::one(reason)));
-        }
     }
 
     /// The refusals by name.
     pub fn refusals(&self) -> Vec<(String, Refusals)> {
         self.refused.iter().map(|(kernel, why)| (kernel.name().to_owned(), why.clone())).collect()
     }
+}
+
+/// The kernel at each point of its parameter space, or every reason why not.
+fn ask(
+    kernel: &KernelHandle,
+    workload: &Workload,
+    device: &DeviceInfo,
+    limits: &Limits,
+) -> Result<Vec<Candidate>, Refusals> {
+    if workload.in_place() && !kernel.in_place() {
+        return Err(Refusals::one(Refusal::Shape("an output apart from its inputs".into())));
+    }
+    kernel.supports(workload, device)?;
+    let mut accepted = Vec::new();
+    let mut least = usize::MAX;
+    for parameters in kernel.space(workload, device).points() {
+        let cost = kernel.cost(workload, parameters, device);
+        least = least.min(cost.scratch);
+        if limits.scratch.is_some_and(|limit| cost.scratch > limit) {
+            continue;
+        }
+        let predicted = device.peaks.as_ref().and_then(|peaks| modelling::predict(&cost, peaks));
+        let parameters = parameters.clone();
+        accepted.push(Candidate { kernel: kernel.clone(), parameters, cost, predicted });
+    }
+    if !accepted.is_empty() {
+        return Ok(accepted);
+    }
+    Err(Refusals::one(match limits.scratch {
+        Some(limit) if least < usize::MAX => {
+            Refusal::Limit(format!("needs {least} bytes of scratch, {limit} are allowed"))
+        }
+        _ => Refusal::Shape("at least one point in its parameter space".into()),
+    }))
 }

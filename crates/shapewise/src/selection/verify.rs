@@ -1,5 +1,6 @@
 //! Checks a user's kernel against a trusted one before it may win.
 
+use std::any::Any;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::ops::{Call, Kernel, Variant, Workload};
 
 use super::{Candidate, KernelHandle};
 
-/// How long a kernel may take for its check before it counts as hanging.
+/// How long a kernel may take for its check before it counts as hanging, unless the user says otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Up to this many operations the reference itself is the judge; above, the first other built-in kernel is,
@@ -23,6 +24,7 @@ pub(crate) fn verify(
     trusted: &[Candidate],
     workload: &Workload,
     device: &Arc<CpuDevice>,
+    patience: Option<Duration>,
 ) -> Result<(), String> {
     let built_in = || trusted.iter().filter(|c| !c.kernel.is_custom());
     let reference =
@@ -40,9 +42,10 @@ pub(crate) fn verify(
     if let Err(error) = std::thread::Builder::new().name("shapewise-check".into()).spawn(run) {
         return Err(format!("the check could not be started: {error}"));
     }
+    let patience = patience.unwrap_or(PATIENCE);
     receiver
-        .recv_timeout(PATIENCE)
-        .unwrap_or_else(|_| Err(format!("did not finish its check within {} s", PATIENCE.as_secs())))
+        .recv_timeout(patience)
+        .unwrap_or_else(|_| Err(format!("did not finish its check within {} s", patience.as_secs_f64())))
 }
 
 fn compare(
@@ -66,13 +69,12 @@ pub(crate) fn run_caught(kernel: &KernelHandle, call: &mut Call<'_>) -> Result<(
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| kernel.launch(call))) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(panic) => {
-            let text = panic
-                .downcast_ref::<&str>()
-                .map(ToString::to_string)
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "no message".into());
-            Err(format!("panicked: {text}"))
-        }
+        Err(panic) => Err(format!("panicked: {}", panic_text(&*panic))),
     }
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

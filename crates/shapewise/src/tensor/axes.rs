@@ -107,15 +107,15 @@ impl fmt::Display for Shape {
 
 impl Shape {
     /// Number of elements; an error when it does not fit the address space.
+    ///
+    /// The sizes beside a zero must fit as well, so that no part of a shape that was checked overflows.
     pub fn elements(&self) -> Result<usize, Error> {
-        // A zero anywhere makes the product zero, whatever the other sizes are.
-        if self.contains(&0) {
-            return Ok(0);
-        }
-        self.iter()
-            .try_fold(1usize, |n, &d| n.checked_mul(d))
+        let elements = self
+            .iter()
+            .try_fold(1usize, |n, &d| n.checked_mul(d.max(1)))
             .filter(|&n| isize::try_from(n).is_ok())
-            .ok_or_else(|| Error::SizeOverflow { shape: self.to_vec() })
+            .ok_or_else(|| Error::SizeOverflow { shape: self.to_vec() })?;
+        Ok(if self.contains(&0) { 0 } else { elements })
     }
 
     /// Strides of the row-major layout without gaps.
@@ -161,7 +161,8 @@ mod tests {
     #[test]
     fn overflow_and_rank_are_errors() {
         assert!(matches!(Shape::new(&[usize::MAX, 2]).unwrap().elements(), Err(Error::SizeOverflow { .. })));
-        assert_eq!(Shape::new(&[usize::MAX, 0, 7]).unwrap().elements().unwrap(), 0);
+        assert_eq!(Shape::new(&[1 << 40, 0, 7]).unwrap().elements().unwrap(), 0);
+        assert!(matches!(Shape::new(&[usize::MAX, 0]).unwrap().elements(), Err(Error::SizeOverflow { .. })));
         assert!(matches!(Shape::new(&[1; 9]), Err(Error::RankTooLarge { rank: 9 })));
     }
 

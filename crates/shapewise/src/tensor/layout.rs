@@ -3,6 +3,9 @@
 use super::axes::{MAX_RANK, Shape, Strides};
 use crate::error::Error;
 
+/// The longest stride: that many elements of any type fit the address space.
+const FARTHEST: usize = isize::MAX as usize / 16;
+
 /// Shape, strides and the index of the first element in a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
@@ -39,6 +42,16 @@ impl Layout {
 
     /// Checks that every element lies inside `available` elements.
     pub fn check(&self, available: usize) -> Result<(), Error> {
+        let outside = || Error::OutOfBounds {
+            shape: self.shape.to_vec(),
+            strides: self.strides.to_vec(),
+            offset: self.offset,
+            available,
+        };
+        // Kernels multiply strides by sizes of elements, even where there is only one element or none.
+        if self.strides.iter().any(|s| s.unsigned_abs() > FARTHEST) {
+            return Err(outside());
+        }
         if self.shape.elements()? == 0 {
             return Ok(());
         }
@@ -52,12 +65,7 @@ impl Layout {
             }
         }
         if low < 0 || high >= available as i128 {
-            return Err(Error::OutOfBounds {
-                shape: self.shape.to_vec(),
-                strides: self.strides.to_vec(),
-                offset: self.offset,
-                available,
-            });
+            return Err(outside());
         }
         Ok(())
     }
@@ -65,7 +73,8 @@ impl Layout {
     /// Number of elements. Layouts are checked when they are made, so this cannot overflow.
     #[inline]
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        // Beside a zero, the other sizes may be such that their product overflows.
+        if self.is_empty() { 0 } else { self.shape.iter().product() }
     }
 
     /// Whether there are no elements.
@@ -76,15 +85,15 @@ impl Layout {
     /// Whether elements lie in row-major order without gaps.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
+        if self.is_empty() {
+            return true;
+        }
         let mut next = 1isize;
         for (&size, &stride) in self.shape.iter().zip(self.strides.iter()).rev() {
-            if size == 0 {
-                return true;
-            }
             if size != 1 && stride != next {
                 return false;
             }
-            next *= size as isize;
+            next = next.saturating_mul(size as isize);
         }
         true
     }
@@ -168,7 +177,9 @@ impl Layout {
             out.offset = self.offset.wrapping_add_signed(self.strides[axis].wrapping_mul(first as isize));
         }
         out.shape[axis] = count;
-        out.strides[axis] = self.strides[axis].saturating_mul(step);
+        if count > 1 {
+            out.strides[axis] = self.strides[axis].saturating_mul(step);
+        }
         Ok(out)
     }
 
@@ -235,6 +246,9 @@ impl Layout {
     /// The same elements in the same order with as few axes as possible.
     #[must_use]
     pub fn merged(&self) -> Self {
+        if self.is_empty() {
+            return Self { offset: self.offset, ..Self::contiguous(Shape::filled(0, 1)) };
+        }
         let mut out =
             Self { shape: Shape::filled(0, 0), strides: Strides::filled(0, 0), offset: self.offset };
         for (&size, &stride) in self.shape.iter().zip(self.strides.iter()) {
@@ -288,12 +302,21 @@ mod tests {
     }
 
     #[test]
+    fn sizes_beside_a_zero_do_not_overflow() {
+        for shape in [[0, usize::MAX, usize::MAX], [usize::MAX, usize::MAX, 0]] {
+            let l = layout(&shape);
+            assert_eq!((l.len(), l.is_contiguous(), l.merged().len()), (0, true, 0));
+        }
+    }
+
+    #[test]
     fn free_layouts_are_checked() {
         assert!(Layout::new(&[2, 3], &[3, 1], 0, 6).is_ok());
         assert!(Layout::new(&[2, 3], &[3, 1], 1, 6).is_err());
         assert!(Layout::new(&[2], &[-1], 0, 6).is_err());
         assert!(Layout::new(&[2], &[isize::MAX], 5, 6).is_err());
-        assert!(Layout::new(&[0], &[isize::MIN], 99, 6).is_ok());
+        assert!(Layout::new(&[0], &[isize::MIN], 99, 6).is_err());
+        assert!(Layout::new(&[0], &[-1], 99, 6).is_ok());
         assert!(Layout::new(&[2], &[1, 1], 0, 6).is_err());
     }
 

@@ -226,14 +226,14 @@ impl Tensor {
 
     /// The only element of a tensor that has exactly one.
     pub fn item<T: Element>(&self) -> Result<T> {
-        let values = self.to_vec::<T>()?;
-        match values[..] {
-            [value] => Ok(value),
-            _ => Err(Error::ShapeMismatch {
-                operation: "item",
-                reason: format!("{} has {} elements, not one", self.layout.shape, values.len()),
-            }),
+        let none = || Error::ShapeMismatch {
+            operation: "item",
+            reason: format!("{} has {} elements, not one", self.layout.shape, self.len()),
+        };
+        if self.len() != 1 {
+            return Err(none());
         }
+        self.to_vec::<T>()?.pop().ok_or_else(none)
     }
 
     fn bytes_mut(&mut self) -> Result<&mut [u8]> {

@@ -1,6 +1,7 @@
 //! Borrowed views: what operations take and kernels see.
 
 use super::{DType, Element, Layout, Shape, Tensor};
+use crate::backends::cpu::MemoryError;
 use crate::error::{Error, Result};
 
 /// A borrowed, read-only tensor.
@@ -144,7 +145,11 @@ impl<'a> TensorView<'a> {
             return Ok(values.to_vec());
         }
         let values = checked_cast::<T>(self.bytes)?;
-        let mut out = Vec::with_capacity(self.len());
+        let mut out = Vec::new();
+        // A broadcast view may have far more elements than there is memory.
+        out.try_reserve_exact(self.len()).map_err(|_| MemoryError::OutOfMemory {
+            requested: self.len().saturating_mul(self.dtype.size()),
+        })?;
         self.for_each_run(|start, count, stride| {
             out.extend((0..count).map(|i| values[start.wrapping_add_signed(stride * i as isize)]));
         });

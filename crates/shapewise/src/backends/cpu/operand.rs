@@ -74,8 +74,8 @@ impl<'a> Operand<'a> {
         if self.desc.is_empty() {
             return Some(&[]);
         }
-        // SAFETY: a contiguous description covers exactly `len` valid elements, any bits are a `T`, and the
-        // runtime gives inputs as slices only where they do not overlap the output.
+        // SAFETY: a contiguous description covers exactly `len` valid elements, any bits are a `T`, and
+        // `Call::input` asks only for inputs that are not the memory of the output.
         Some(unsafe { std::slice::from_raw_parts(self.first.cast(), self.desc.len()) })
     }
 

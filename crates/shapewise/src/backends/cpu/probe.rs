@@ -19,7 +19,9 @@ impl Probe {
         for (i, operand) in workload.operands().iter().enumerate() {
             let (layout, elements) = spanning(operand);
             let mut bytes = device.scratch(elements * operand.dtype.size())?;
-            fill(&mut bytes, operand.dtype, i as u64 + 1);
+            // In place, the output holds the first input before it holds the result.
+            let numbers = if workload.in_place() && i == workload.inputs().len() { 0 } else { i };
+            fill(&mut bytes, operand.dtype, numbers as u64 + 1);
             buffers.push((bytes, layout));
         }
         Ok(Self { buffers })
@@ -33,12 +35,15 @@ impl Probe {
         device: &'a CpuDevice,
     ) -> Call<'a> {
         let sizes = workload.operands().iter().map(|o| o.dtype.size());
-        let pointers: Vec<*mut u8> = self
+        let mut pointers: Vec<*mut u8> = self
             .buffers
             .iter_mut()
             .zip(sizes)
             .map(|((bytes, layout), size)| bytes.as_mut_ptr().wrapping_add(layout.offset * size))
             .collect();
+        if workload.in_place() {
+            pointers[0] = pointers[workload.inputs().len()];
+        }
         Call::new(workload, parameters, &pointers, device)
     }
 

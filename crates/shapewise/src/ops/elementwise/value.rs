@@ -170,6 +170,8 @@ macro_rules! real {
                     }
                 }
                 Function::Gelu => $erf(f64::from(a)) as $t,
+                // The limit, where the product would be infinity times zero.
+                Function::Silu if a == $t::NEG_INFINITY => -0.0,
                 Function::Silu => a * sigmoid(a),
                 Function::Clamp => min(max(a, b), c),
                 Function::Where | Function::Cast(_) => unreachable!("handled by the caller"),
