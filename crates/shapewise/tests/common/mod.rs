@@ -1,0 +1,6 @@
+//! What the suites share.
+
+pub mod compare;
+pub mod data;
+pub mod numbers;
+pub mod operand;

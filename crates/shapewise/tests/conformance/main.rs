@@ -1,0 +1,11 @@
+//! Every kernel against the reference of its operation, on random workloads.
+//!
+//! `SHAPEWISE_ISA` caps the instructions, so that the paths of lesser machines are tested too; `PROPTEST_CASES`
+//! sets how many workloads each test makes up.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod elementwise;
+mod matmul;
+mod reduce;
+mod runner;

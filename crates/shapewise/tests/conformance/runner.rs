@@ -1,0 +1,176 @@
+//! Runs a call on every kernel at every point of its parameter space and compares with the reference.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use shapewise::ops::{OperationKind, Refusal, Workload};
+use shapewise::selection::{Candidate, Decision, Policy};
+use shapewise::{DType, Error, Runtime};
+
+use crate::common::compare::{Tolerance, differs};
+use crate::common::numbers::Numbers;
+use crate::common::operand::Operand;
+
+/// Threads of the runtime: more than one, and few enough for any machine.
+const THREADS: usize = 2;
+/// Workloads that each kernel must at least have computed.
+const LEAST: usize = 5;
+
+/// Picks the point of the parameter space that the suite is at.
+struct AtPoint {
+    point: Arc<AtomicUsize>,
+    points: Arc<AtomicUsize>,
+}
+
+impl Policy for AtPoint {
+    fn name(&self) -> &'static str {
+        "conformance"
+    }
+
+    fn decide(&self, _workload: &Workload, candidates: &[Candidate]) -> Decision {
+        self.points.store(candidates.len(), Ordering::Relaxed);
+        let index = self.point.load(Ordering::Relaxed).min(candidates.len() - 1);
+        Decision { index, reason: "its turn".into() }
+    }
+}
+
+/// What happened to a kernel so far.
+#[derive(Default)]
+struct Tally {
+    computed: usize,
+    /// Refusals for another reason than what this machine or this build lacks.
+    refused: usize,
+    lacking: usize,
+}
+
+/// The suite for one operation.
+pub struct Suite {
+    operation: OperationKind,
+    runtime: Runtime,
+    point: Arc<AtomicUsize>,
+    points: Arc<AtomicUsize>,
+    tally: BTreeMap<String, Tally>,
+}
+
+impl Suite {
+    pub fn new(operation: OperationKind) -> Self {
+        let (point, points) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let policy = AtPoint { point: Arc::clone(&point), points: Arc::clone(&points) };
+        let runtime =
+            Runtime::builder().threads(THREADS).without_calibration().policy(policy).build().unwrap();
+        Self { operation, runtime, point, points, tally: BTreeMap::new() }
+    }
+
+    /// Computes one call on every kernel. `call` writes its outputs, which are made anew by `outputs` each time.
+    ///
+    /// `tolerance(output, index)` says how far a number may be from the reference's.
+    pub fn check(
+        &mut self,
+        outputs: impl Fn() -> Vec<Operand>,
+        call: impl Fn(&Runtime, &mut [Operand]) -> shapewise::Result<()>,
+        tolerance: impl Fn(usize, usize) -> Tolerance,
+    ) -> Result<(), TestCaseError> {
+        let (reference, others) = self.operation.kernels().split_last().expect("a reference");
+        self.point.store(0, Ordering::Relaxed);
+        let mut wanted = outputs();
+        let before: Vec<_> = wanted.iter().map(Operand::surroundings).collect();
+        let forced = self.runtime.with_kernel(reference.name()).unwrap();
+        call(&forced, &mut wanted)
+            .map_err(|e| TestCaseError::fail(format!("{} must take everything: {e}", reference.name())))?;
+        let answers: Vec<_> = wanted.iter().map(|o| (o.view().dtype(), o.numbers())).collect();
+        self.tally.entry(reference.name().into()).or_default().computed += 1;
+        for kernel in others {
+            let mut point = 0;
+            loop {
+                self.point.store(point, Ordering::Relaxed);
+                let mut found = outputs();
+                let forced = self.runtime.with_kernel(kernel.name()).unwrap();
+                let outcome = call(&forced, &mut found);
+                if !self.accepted(kernel.name(), outcome)? {
+                    break;
+                }
+                compare(kernel.name(), point, &found, &answers, &before, &tolerance)?;
+                point += 1;
+                if point >= self.points.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel computed something; a failure is the test's.
+    fn accepted(&mut self, name: &str, outcome: shapewise::Result<()>) -> Result<bool, TestCaseError> {
+        let tally = self.tally.entry(name.into()).or_default();
+        match outcome {
+            Ok(()) => {
+                tally.computed += 1;
+                Ok(true)
+            }
+            Err(Error::NoKernel { refusals, .. }) => {
+                let lacks = |r: &Refusal| matches!(r, Refusal::CpuFeature(_) | Refusal::Missing(_));
+                if refusals.iter().any(|(_, why)| why.iter().any(lacks)) {
+                    tally.lacking += 1;
+                } else {
+                    tally.refused += 1;
+                }
+                Ok(false)
+            }
+            Err(error) => Err(TestCaseError::fail(format!("{name}: {error}"))),
+        }
+    }
+
+    /// Every kernel that this machine can run must have computed something.
+    pub fn finish(self) {
+        for kernel in self.operation.kernels() {
+            let name = kernel.name();
+            let none = Tally::default();
+            let tally = self.tally.get(name).unwrap_or(&none);
+            assert!(
+                tally.computed >= LEAST || tally.lacking > 0,
+                "{name} computed {} workloads and refused {}: the suite does not test it",
+                tally.computed,
+                tally.refused
+            );
+        }
+    }
+}
+
+fn compare(
+    name: &str,
+    point: usize,
+    found: &[Operand],
+    wanted: &[(DType, Numbers)],
+    before: &[Vec<u64>],
+    tolerance: &impl Fn(usize, usize) -> Tolerance,
+) -> Result<(), TestCaseError> {
+    for (i, (output, (dtype, answer))) in found.iter().zip(wanted).enumerate() {
+        if let Some(difference) = differs(&output.numbers(), answer, *dtype, |at| tolerance(i, at)) {
+            return Err(TestCaseError::fail(format!("{name}, point {point}, output {i}: {difference}")));
+        }
+        if output.surroundings() != before[i] {
+            return Err(TestCaseError::fail(format!("{name}, point {point}: wrote beside output {i}")));
+        }
+    }
+    Ok(())
+}
+
+/// Runs `test` on random values; `PROPTEST_CASES` overrides the number of them.
+pub fn each<S: Strategy>(
+    cases: u32,
+    strategy: S,
+    mut test: impl FnMut(S::Value) -> Result<(), TestCaseError>,
+) {
+    let default = Config::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { cases };
+    let config = Config { cases, failure_persistence: None, max_shrink_time: 20_000, ..default };
+    let test = std::cell::RefCell::new(&mut test);
+    match TestRunner::new(config).run(&strategy, |value| (*test.borrow_mut())(value)) {
+        Ok(()) => {}
+        Err(TestError::Fail(why, value)) => panic!("{why}\nfor {value:#?}"),
+        Err(TestError::Abort(why)) => panic!("gave up: {why}"),
+    }
+}

@@ -1,0 +1,138 @@
+//! Every operation, on views of every kind.
+
+use shapewise::ops::Activation;
+use shapewise::ops::matmul::Fused;
+use shapewise::ops::reduce::{NormOrder, Over, ReduceKind};
+use shapewise::selection::Limits;
+use shapewise::{Runtime, TensorView};
+
+use crate::data::Random;
+use crate::{never_panics, wild};
+
+fn runtime() -> Runtime {
+    let limits = Limits { memory: Some(64 << 20), scratch: Some(16 << 20), ..Limits::default() };
+    Runtime::builder().threads(2).limits(limits).without_calibration().build().unwrap()
+}
+
+#[test]
+fn elementwise() {
+    let rt = runtime();
+    never_panics(20_000, |r| {
+        let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
+        let Ok(program) = wild::program(r) else { return };
+        let right = if r.below(9) == 0 { r.below(10) } else { program.inputs() };
+        let first = wild::view(r, &storage[0]);
+        let inputs: Vec<TensorView<'_>> = (0..right)
+            .map(|i| if r.below(3) == 0 { wild::view(r, &storage[i % 3]) } else { first })
+            .collect();
+        let _ = rt.elementwise(&program, &inputs);
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout)
+            && view.len() <= 1 << 14
+        {
+            let _ = if r.below(2) == 0 {
+                rt.elementwise_into(&program, &inputs, view)
+            } else {
+                rt.elementwise_in_place(&program, view, inputs.get(1..).unwrap_or_default())
+            };
+        }
+    });
+}
+
+#[test]
+fn named_functions() {
+    let rt = runtime();
+    never_panics(5_000, |r| {
+        let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
+        let (a, b) = (wild::view(r, &storage[0]), wild::view(r, &storage[1]));
+        let c = wild::view(r, &storage[2]);
+        let _ = (rt.add(&a, &b), rt.pow(&a, &b), rt.less(&a, &b), rt.where_(&c, &a, &b), rt.gelu(&a));
+        let _ = (rt.clamp(&a, wild::number(r), wild::number(r)), rt.leaky_relu(&a, wild::number(r)));
+        let _ = rt.cast(&a, wild::dtype(r));
+        let _ = rt.explain(|rt| rt.mul(&a, &b)).map(|e| e.to_string());
+    });
+}
+
+fn reduce_kind(r: &mut Random) -> ReduceKind {
+    match r.below(12) {
+        0 => ReduceKind::Sum,
+        1 => ReduceKind::Mean,
+        2 => ReduceKind::Prod,
+        3 => ReduceKind::Max,
+        4 => ReduceKind::Min,
+        5 => ReduceKind::ArgMax,
+        6 => ReduceKind::ArgMin,
+        7 => ReduceKind::Any,
+        8 => ReduceKind::All,
+        9 => ReduceKind::Variance { correction: [0, 1, u32::MAX][r.below(3)] },
+        10 => ReduceKind::Norm(NormOrder::p(wild::number(r)).unwrap_or(NormOrder::Two)),
+        _ => ReduceKind::CumulativeSum,
+    }
+}
+
+#[test]
+fn reductions() {
+    let rt = runtime();
+    never_panics(20_000, |r| {
+        let storage = wild::storage(r);
+        let x = wild::view(r, &storage);
+        let kind = reduce_kind(r);
+        let axes = wild::axes(r);
+        let over = if r.below(3) == 0 { Over::from(..) } else { Over::from(&axes[..]) };
+        let over = if r.below(2) == 0 { over.keepdims() } else { over };
+        let _ = rt.reduce(kind, &x, over);
+        let _ = rt.cumsum(&x, wild::axis(r));
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
+            let _ = rt.reduce_into(kind, &x, over, view);
+        }
+        let _ = rt.cumsum_into(&x, wild::axis(r), &mut out);
+    });
+}
+
+#[test]
+fn products() {
+    let rt = runtime();
+    never_panics(20_000, |r| {
+        let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
+        let a = wild::view(r, &storage[0]);
+        // Half of the time something that fits.
+        let b = if r.below(2) == 0 { a.transpose() } else { wild::view(r, &storage[1]) };
+        let bias = wild::view(r, &storage[2]);
+        let mut fused = Fused::new();
+        if r.below(2) == 0 {
+            fused = fused.activation(Activation::LeakyRelu { slope: wild::number(r) as f32 });
+        }
+        if r.below(3) == 0 {
+            fused = fused.bias(&bias);
+        }
+        let _ = rt.matmul_fused(&a, &b, fused);
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
+            let _ = rt.matmul_fused_into(&a, &b, fused, view);
+        }
+    });
+}
+
+#[test]
+fn broadcasts_beyond_all_memory_are_errors() {
+    let rt = runtime();
+    let one = shapewise::Tensor::scalar(1.0f32);
+    for shape in [vec![1 << 40], vec![1 << 31, 1 << 31], vec![isize::MAX as usize]] {
+        let Ok(wide) = one.broadcast_to(&shape) else { continue };
+        assert!(rt.exp(&wide).is_err(), "{shape:?}");
+    }
+}
+
+#[test]
+fn kernels_by_name() {
+    let rt = runtime();
+    never_panics(500, |r| {
+        let name: String = (0..r.below(30)).map(|_| char::from(b'0' + r.below(80) as u8)).collect();
+        assert!(rt.with_kernel(&name).is_err());
+        let _ = rt.kernels().remove(&name).is_err();
+    });
+}
