@@ -186,8 +186,11 @@ mod tests {
                 assert_eq!(found.operations, (2 * CHAINS * lanes) as f64);
             }
         }
-        for unit in &units {
-            (unit.run)(3);
+        // The interpreter does not know the dot-product instructions.
+        for load in
+            units.iter().filter(|load| !cfg!(miri) || matches!(load.unit.dtype, DType::F32 | DType::F64))
+        {
+            (load.run)(3);
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-const REPEATS: usize = if cfg!(miri) { 20 } else { 20_000 };
+const REPEATS: usize = if cfg!(miri) { 10 } else { 20_000 };
 
 /// Runs `tasks` and asserts that every index came exactly once.
 fn check(pool: &ThreadPool, threads: usize, tasks: usize) {
