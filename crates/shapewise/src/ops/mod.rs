@@ -7,7 +7,10 @@ pub mod elementwise;
 mod kernel;
 pub mod matmul;
 mod parameters;
+pub mod norm;
 pub mod reduce;
+pub mod softmax;
+pub(crate) mod walk;
 mod workload;
 
 use std::fmt;
@@ -30,8 +33,12 @@ pub enum Operation {
     Elementwise(elementwise::Program),
     /// Matrix product, with bias and activation.
     Matmul(matmul::MatmulAttributes),
+    /// Batch, layer, RMS or group norm.
+    Norm(norm::NormAttributes),
     /// Elements along some axes to one result.
     Reduce(reduce::ReduceAttributes),
+    /// Softmax or log-softmax along an axis.
+    Softmax(softmax::SoftmaxAttributes),
 }
 
 /// What a user asks for, without attributes.
@@ -43,21 +50,27 @@ pub enum OperationKind {
     Elementwise,
     /// Matrix product.
     Matmul,
+    /// Batch, layer, RMS or group norm.
+    Norm,
     /// Elements along some axes to one result.
     Reduce,
+    /// Softmax or log-softmax along an axis.
+    Softmax,
 }
 
 impl OperationKind {
     /// Every operation.
     pub const ALL: &'static [OperationKind] =
-        &[OperationKind::Elementwise, OperationKind::Matmul, OperationKind::Reduce];
+        &[OperationKind::Elementwise, OperationKind::Matmul, OperationKind::Norm, OperationKind::Reduce, OperationKind::Softmax];
 
     /// The name in kernels' names and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Elementwise => "elementwise",
             Self::Matmul => "matmul",
+            Self::Norm => "norm",
             Self::Reduce => "reduce",
+            Self::Softmax => "softmax",
         }
     }
 
@@ -66,7 +79,9 @@ impl OperationKind {
         match self {
             Self::Elementwise => elementwise::KERNELS,
             Self::Matmul => matmul::KERNELS,
+            Self::Norm => norm::KERNELS,
             Self::Reduce => reduce::KERNELS,
+            Self::Softmax => softmax::KERNELS,
         }
     }
 }
@@ -77,7 +92,9 @@ impl Operation {
         match self {
             Self::Elementwise(_) => OperationKind::Elementwise,
             Self::Matmul(_) => OperationKind::Matmul,
+            Self::Norm(_) => OperationKind::Norm,
             Self::Reduce(_) => OperationKind::Reduce,
+            Self::Softmax(_) => OperationKind::Softmax,
         }
     }
 }
@@ -107,7 +124,9 @@ impl fmt::Display for Operation {
         match self {
             Self::Elementwise(program) => write!(f, "elementwise {program}"),
             Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
+            Self::Norm(attributes) => write!(f, "{attributes}"),
             Self::Reduce(attributes) => write!(f, "reduce {attributes}"),
+            Self::Softmax(attributes) => write!(f, "{attributes}"),
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The calls: `rt.sum(&x, 1)`, `rt.mean(&x, [0, 2])`, `rt.amax(&x, ..)` …
+//! The calls: `rt.sum(&x, 1)`, `rt.mean(&x, [0, 2])`, `rt.max(&x, ..)` …
 
 use std::ops::RangeFull;
 
 use super::attributes::{NormOrder, ReduceAttributes, ReduceKind};
-use super::plan::{Axis, Plan};
+use super::plan::Plan;
 use crate::error::{Error, Result};
+use crate::ops::walk::{Axis, AxisList};
 use crate::ops::{Operation, Request};
 use crate::runtime::Runtime;
 use crate::tensor::{Axes, DType, MAX_RANK, Output, Shape, Tensor, TensorView, TensorViewMut};
@@ -144,9 +145,9 @@ methods! {
     /// Π x. Integers and truth values give i64 (wrapping); floats of up to 32 bits are multiplied in f64.
     prod, prod_into() => ReduceKind::Prod;
     /// The largest element; NaN if there is one. No elements are an error.
-    amax, amax_into() => ReduceKind::Max;
+    max, max_into() => ReduceKind::Max;
     /// The smallest element; NaN if there is one. No elements are an error.
-    amin, amin_into() => ReduceKind::Min;
+    min, min_into() => ReduceKind::Min;
     /// Where the largest element is, as i64: the first of equals, the first NaN before any number. Over several axes
     /// the place is counted in row-major order. No elements are an error.
     argmax, argmax_into() => ReduceKind::ArgMax;
@@ -297,8 +298,7 @@ impl Asked {
     /// The canonical workload: kept axes first, all sorted and merged, so that equal work has an equal key.
     fn request<'a>(&self, x: &TensorView<'a>, out: TensorViewMut<'a>) -> Result<Request<'a>> {
         expect(self.kind.name(), &out, &self.shape, self.dtype)?;
-        let (mut kept, mut reduced) =
-            (arrayvec::ArrayVec::<_, MAX_RANK>::new(), arrayvec::ArrayVec::<_, MAX_RANK>::new());
+        let (mut kept, mut reduced) = (AxisList::new(), AxisList::new());
         let mut at = 0;
         for (i, (&size, &input)) in x.shape().iter().zip(x.strides()).enumerate() {
             if self.mask[i] {

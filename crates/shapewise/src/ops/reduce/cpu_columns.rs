@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use super::cpu_fold::{Fold, Runner};
 use super::cpu_stored::{Compute, Sink, Source};
-use super::plan::{Axis, Plan, offset};
+use super::plan::Plan;
 use crate::backends::cpu::simd::{Simd, SimdTask};
 use crate::backends::cpu::threads::ThreadPool;
+use crate::ops::walk::{Axis, offset};
 
 /// Columns that are reduced together.
 const BAND: usize = 2048;

@@ -9,7 +9,6 @@ use num_complex::Complex;
 use super::attributes::ReduceKind;
 use super::cpu_kernels::attributes;
 use super::cpu_stored::{Sink, Source};
-use super::plan::{Axis, offset, tidy};
 use super::sums::Summand;
 use crate::backends::cpu::ThreadPool;
 use crate::device::DeviceInfo;
@@ -17,6 +16,7 @@ use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
     Traffic, Variant, Workload,
 };
+use crate::ops::walk::{Axis, AxisList, offset, tidy};
 use crate::tensor::DType;
 
 /// Columns whose sums are kept together.
@@ -68,12 +68,10 @@ impl Kernel for Cumulative {
     }
 }
 
-type Axes = arrayvec::ArrayVec<Axis, { crate::tensor::MAX_RANK }>;
-
 /// The axes that are kept, and the one that is summed along.
-fn axes(workload: &Workload) -> (Axes, Axis) {
+fn axes(workload: &Workload) -> (AxisList, Axis) {
     let (input, output) = (&workload.inputs()[0], &workload.outputs()[0]);
-    let mut all: Axes = (0..input.shape.len())
+    let mut all: AxisList = (0..input.shape.len())
         .map(|i| Axis { size: input.shape[i], input: input.strides[i], output: output.strides[i] })
         .collect();
     let last = all.pop().unwrap_or(Axis { size: 1, input: 1, output: 1 });

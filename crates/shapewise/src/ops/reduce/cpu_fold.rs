@@ -16,7 +16,7 @@ const MAX_LANES: usize = 16;
 ///
 /// With at least 16 lanes side by side a lane takes 128 steps at most, so a sum's relative error is bounded by
 /// about (128 + 4 + 2)·u of the sum of magnitudes, u the unit roundoff of the lane's type, for any length.
-pub(super) const BLOCK: usize = 2048;
+pub(crate) const BLOCK: usize = 2048;
 
 /// How an engine starts its algorithms.
 pub(super) trait Runner: Copy + Sync {
@@ -81,7 +81,7 @@ pub(super) trait Fold: Copy + Send + Sync {
 }
 
 /// A lane-wise step of a vector reduction.
-pub(super) trait LaneStep: Copy {
+pub(crate) trait LaneStep: Copy {
     /// What a lane begins with.
     fn start<W: Float>(self) -> W;
     /// Takes in one element per lane.
@@ -92,10 +92,10 @@ pub(super) trait LaneStep: Copy {
 
 /// Σ x
 #[derive(Clone, Copy)]
-pub(super) struct Add;
+pub(crate) struct Add;
 /// The largest; NaN if there is one.
 #[derive(Clone, Copy)]
-pub(super) struct Largest;
+pub(crate) struct Largest;
 /// The smallest; NaN if there is one.
 #[derive(Clone, Copy)]
 pub(super) struct Smallest;
@@ -111,6 +111,25 @@ impl LaneStep for Add {
     #[inline(always)]
     fn step<W: Float, S: Lanes<W>>(self, s: S, lanes: S::V, x: S::V) -> S::V {
         s.add(lanes, x)
+    }
+    #[inline(always)]
+    fn join<W: Float, S: Lanes<W>>(self, s: S, a: S::V, b: S::V) -> S::V {
+        s.add(a, b)
+    }
+}
+
+/// Σ x²
+#[derive(Clone, Copy)]
+pub(crate) struct AddSquare;
+
+impl LaneStep for AddSquare {
+    #[inline(always)]
+    fn start<W: Float>(self) -> W {
+        W::ZERO
+    }
+    #[inline(always)]
+    fn step<W: Float, S: Lanes<W>>(self, s: S, lanes: S::V, x: S::V) -> S::V {
+        s.mul_add(x, x, lanes)
     }
     #[inline(always)]
     fn join<W: Float, S: Lanes<W>>(self, s: S, a: S::V, b: S::V) -> S::V {
@@ -145,6 +164,25 @@ impl LaneStep for Smallest {
     #[inline(always)]
     fn join<W: Float, S: Lanes<W>>(self, s: S, a: S::V, b: S::V) -> S::V {
         s.min_nan(a, b)
+    }
+}
+
+/// The largest number; NaN is passed over.
+#[derive(Clone, Copy)]
+pub(crate) struct Peak;
+
+impl LaneStep for Peak {
+    #[inline(always)]
+    fn start<W: Float>(self) -> W {
+        -W::INFINITY
+    }
+    #[inline(always)]
+    fn step<W: Float, S: Lanes<W>>(self, s: S, lanes: S::V, x: S::V) -> S::V {
+        s.max(x, lanes)
+    }
+    #[inline(always)]
+    fn join<W: Float, S: Lanes<W>>(self, s: S, a: S::V, b: S::V) -> S::V {
+        s.max(a, b)
     }
 }
 
@@ -191,7 +229,7 @@ unsafe fn tail<T: Real, S: Vectors<T>, O: LaneStep>(s: S, op: O, at: *const T, n
 
 /// Reduces one block with eight vectors in flight.
 #[inline(always)]
-pub(super) fn fold_block<T: Real, S: Vectors<T>, O: LaneStep>(s: S, op: O, x: &[T]) -> T::Wide {
+pub(crate) fn fold_block<T: Real, S: Vectors<T>, O: LaneStep>(s: S, op: O, x: &[T]) -> T::Wide {
     const FLIGHT: usize = 8;
     let (n, at) = (x.len(), x.as_ptr());
     let mut lanes = [s.splat(op.start()); FLIGHT];
@@ -224,7 +262,7 @@ pub(super) fn fold_block<T: Real, S: Vectors<T>, O: LaneStep>(s: S, op: O, x: &[
 
 /// Reduces four equally long blocks, one cache line of each in turn.
 #[inline(always)]
-pub(super) fn fold_quad<T: Real, S: Vectors<T>, O: LaneStep>(s: S, op: O, x: [&[T]; 4]) -> [T::Wide; 4] {
+pub(crate) fn fold_quad<T: Real, S: Vectors<T>, O: LaneStep>(s: S, op: O, x: [&[T]; 4]) -> [T::Wide; 4] {
     let n = x.iter().map(|x| x.len()).min().unwrap_or(0);
     let at = x.map(<[T]>::as_ptr);
     let mut lanes = [[s.splat(op.start()); 2]; 4];

@@ -42,8 +42,14 @@ impl Moments {
 /// The moments of a block that fits the first cache: its mean first, then the deviations from it.
 #[inline(always)]
 pub(crate) fn moments_of_block<T: Real, S: Vectors<T>>(s: S, x: &[T]) -> Moments {
+    moments_by_sum(s, x, fold_block(s, Add, x).to_f64())
+}
+
+/// The moments of a block whose sum is known.
+#[inline(always)]
+pub(crate) fn moments_by_sum<T: Real, S: Vectors<T>>(s: S, x: &[T], sum: f64) -> Moments {
     let n = x.len() as f64;
-    let mean = T::Wide::from_f64(fold_block(s, Add, x).to_f64() / n);
+    let mean = T::Wide::from_f64(sum / n);
     let (first, second) = deviations(s, x, mean);
     // The rounded mean is a little off; the deviations say by how much.
     let shift = first / n;

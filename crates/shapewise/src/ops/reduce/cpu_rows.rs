@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use super::cpu_fold::{BLOCK, Fold, Runner};
 use super::cpu_stored::{Compute, Sink, Source};
-use super::plan::{Axis, Plan, offset};
+use super::plan::Plan;
 use crate::backends::cpu::simd::{Simd, SimdTask};
 use crate::backends::cpu::threads::ThreadPool;
+use crate::ops::walk::{Axis, offset};
 
 /// The most partial totals that are kept when the reduced elements are split over threads.
 const PARTS: usize = 64;

@@ -8,9 +8,9 @@ mod api;
 mod attributes;
 mod cpu_columns;
 mod cpu_cumulative;
-mod cpu_fold;
+pub(crate) mod cpu_fold;
 mod cpu_kernels;
-mod cpu_moments;
+pub(crate) mod cpu_moments;
 mod cpu_reference;
 mod cpu_rows;
 mod cpu_stored;
@@ -25,6 +25,7 @@ mod tests;
 use super::Kernel;
 
 pub use api::Over;
+pub(crate) use api::{expect, resolve};
 pub use attributes::{Exponent, NormOrder, ReduceAttributes, ReduceKind};
 
 /// Every kernel, reference last.

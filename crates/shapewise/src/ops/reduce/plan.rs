@@ -1,24 +1,13 @@
 //! Where the elements of a reduction lie: which axes are kept and which reduced, in the order to walk them.
 
-use arrayvec::ArrayVec;
-
-use crate::tensor::{Layout, MAX_RANK, Shape, Strides};
-
-/// One axis of the walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Axis {
-    pub size: usize,
-    /// Distance of neighbours in the input, in elements.
-    pub input: isize,
-    /// Distance of neighbours in the output; zero along reduced axes.
-    pub output: isize,
-}
+use crate::ops::walk::{Axis, AxisList, layout, tidy};
+use crate::tensor::Layout;
 
 /// The axes of a reduction, outermost first, as few as possible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    pub kept: ArrayVec<Axis, MAX_RANK>,
-    pub reduced: ArrayVec<Axis, MAX_RANK>,
+    pub kept: AxisList,
+    pub reduced: AxisList,
 }
 
 impl Plan {
@@ -34,8 +23,8 @@ impl Plan {
             input: strides[i],
             output: output.get(i).copied().unwrap_or(0),
         };
-        let kept: ArrayVec<Axis, MAX_RANK> = (0..output.len()).map(axis).collect();
-        let reduced: ArrayVec<Axis, MAX_RANK> = (output.len()..shape.len()).map(axis).collect();
+        let kept: AxisList = (0..output.len()).map(axis).collect();
+        let reduced: AxisList = (output.len()..shape.len()).map(axis).collect();
         Self::new(&kept, &reduced, ordered)
     }
 
@@ -61,54 +50,10 @@ impl Plan {
     }
 }
 
-fn layout(axes: impl Iterator<Item = (usize, isize)>, offset: usize) -> Layout {
-    let (mut shape, mut strides) = (Shape::filled(0, 0), Strides::filled(0, 0));
-    for (size, stride) in axes {
-        shape.append(size);
-        strides.append(stride);
-    }
-    Layout { shape, strides, offset }
-}
-
-/// Without axes of size one, far strides first, neighbours merged where one stride serves both.
-pub(super) fn tidy(axes: &[Axis], ordered: bool) -> ArrayVec<Axis, MAX_RANK> {
-    let mut sorted: ArrayVec<Axis, MAX_RANK> = axes.iter().copied().filter(|a| a.size != 1).collect();
-    if !ordered {
-        // Repeated elements (stride zero) go outermost: the innermost axis should be a run in memory.
-        let far = |a: &Axis| if a.input == 0 { usize::MAX } else { a.input.unsigned_abs() };
-        sorted.sort_by_key(|a| std::cmp::Reverse(far(a)));
-    }
-    let mut out: ArrayVec<Axis, MAX_RANK> = ArrayVec::new();
-    for axis in sorted {
-        let size = axis.size as isize;
-        match out.last_mut() {
-            Some(last)
-                if last.input == axis.input.saturating_mul(size)
-                    && last.output == axis.output.saturating_mul(size) =>
-            {
-                *last = Axis { size: last.size * axis.size, ..axis };
-            }
-            _ => out.push(axis),
-        }
-    }
-    out
-}
-
-/// Offset of the `index`-th point of the axes in row-major order, by input or output strides.
-#[inline]
-pub(super) fn offset(axes: &[Axis], mut index: usize, stride: impl Fn(&Axis) -> isize) -> isize {
-    let Some((first, inner)) = axes.split_first() else { return 0 };
-    let mut at = 0;
-    for axis in inner.iter().rev() {
-        at += (index % axis.size) as isize * stride(axis);
-        index /= axis.size;
-    }
-    at + index as isize * stride(first)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::walk::offset;
 
     fn axis(size: usize, input: isize, output: isize) -> Axis {
         Axis { size, input, output }

@@ -1,10 +1,11 @@
 //! Every kernel against the reference: kinds, types, layouts, threads; and what users rely on at the edges.
 
-use super::plan::{Axis, Plan};
+use super::plan::Plan;
 use super::*;
 use crate::Runtime;
 use crate::backends::cpu::Probe;
 use crate::device::Device;
+use crate::ops::walk::Axis;
 use crate::ops::{Operation, TensorDesc, Workload};
 use crate::tensor::{DType, Layout, Shape, Strides, Tensor, TensorView};
 use proptest::prelude::*;
@@ -194,10 +195,10 @@ fn nan_wins_and_the_first_of_equals_counts() {
     let nan = f32::NAN;
     let x = Tensor::from_vec(vec![1.0, 3.0, 3.0, nan, nan, -7.0, -7.0, 0.0, 2.0], &[3, 3]).unwrap();
     on_every_kernel(|rt| {
-        let Ok(max) = rt.amax(&x, 1) else { return };
+        let Ok(max) = rt.max(&x, 1) else { return };
         let max = max.to_vec::<f32>().unwrap();
         assert!(max[0] == 3.0 && max[1].is_nan() && max[2] == 2.0);
-        assert!(rt.amin(&x, 1).unwrap().to_vec::<f32>().unwrap()[1].is_nan());
+        assert!(rt.min(&x, 1).unwrap().to_vec::<f32>().unwrap()[1].is_nan());
         assert_eq!(rt.argmax(&x, 1).unwrap().to_vec::<i64>().unwrap(), [1, 0, 2]);
         assert_eq!(rt.argmin(&x, 1).unwrap().to_vec::<i64>().unwrap(), [0, 0, 0]);
         assert_eq!(rt.argmax(&x, ..).unwrap().item::<i64>().unwrap(), 3);
@@ -216,7 +217,7 @@ fn infinities_and_signs() {
         let Ok(sum) = rt.sum(&x, 1) else { return };
         let sum = sum.to_vec::<f64>().unwrap();
         assert!(sum[0] == inf && sum[1].is_nan());
-        assert_eq!(rt.amax(&x, 1).unwrap().to_vec::<f64>().unwrap(), [inf, inf]);
+        assert_eq!(rt.max(&x, 1).unwrap().to_vec::<f64>().unwrap(), [inf, inf]);
         assert_eq!(rt.norm(&x, NormOrder::Infinity, 1).unwrap().to_vec::<f64>().unwrap(), [inf, inf]);
     });
 }
@@ -231,11 +232,11 @@ fn empty_axes_have_neutral_results_or_a_clear_error() {
     assert_eq!(rt.all(&x, 1).unwrap().to_vec::<bool>().unwrap(), [true, true]);
     assert!(rt.mean(&x, 1).unwrap().to_vec::<f32>().unwrap().iter().all(|m| m.is_nan()));
     assert!(rt.variance(&x, 0, 1).unwrap().to_vec::<f32>().unwrap().iter().all(|m| m.is_nan()));
-    for error in [rt.amax(&x, 1), rt.amin(&x, ..), rt.argmax(&x, 1), rt.argmin(&x, 1)] {
+    for error in [rt.max(&x, 1), rt.min(&x, ..), rt.argmax(&x, 1), rt.argmin(&x, 1)] {
         assert!(error.unwrap_err().to_string().contains("no elements along the reduced axes"));
     }
     // Nothing is asked for along the kept axes, so nothing is missing.
-    assert_eq!(rt.amax(&x, 0).unwrap().shape(), [0]);
+    assert_eq!(rt.max(&x, 0).unwrap().shape(), [0]);
     let scalar = Tensor::scalar(3.0f32);
     assert_eq!(rt.sum(&scalar, ..).unwrap().item::<f32>().unwrap(), 3.0);
 }
@@ -249,7 +250,7 @@ fn axes_are_checked_and_kept_on_demand() {
     assert!(rt.sum(&x, 3).unwrap_err().to_string().contains("axis 3 does not exist"));
     assert!(rt.sum(&x, [1, -2]).unwrap_err().to_string().contains("given twice"));
     let z = Tensor::zeros(&[2], DType::C32).unwrap();
-    assert!(rt.amax(&z, 0).unwrap_err().to_string().contains("no order"));
+    assert!(rt.max(&z, 0).unwrap_err().to_string().contains("no order"));
     let mut out = Tensor::zeros(&[2], DType::F64).unwrap();
     assert!(rt.sum_into(&x, [1, 2], &mut out).is_err());
     let mut out = Tensor::zeros(&[2], DType::I64).unwrap();
@@ -264,7 +265,7 @@ fn integers_are_exact_and_types_follow_the_documentation() {
     let rt = runtime();
     let big = Tensor::from_vec(vec![i64::MAX, i64::MAX], &[2]).unwrap();
     assert_eq!(rt.mean(&big, ..).unwrap().item::<f64>().unwrap(), i64::MAX as f64);
-    assert_eq!(rt.amax(&big, ..).unwrap().item::<i64>().unwrap(), i64::MAX);
+    assert_eq!(rt.max(&big, ..).unwrap().item::<i64>().unwrap(), i64::MAX);
     let u = Tensor::full(u32::MAX, &[3]).unwrap();
     assert_eq!(rt.sum(&u, ..).unwrap().item::<i64>().unwrap(), 3 * i64::from(u32::MAX));
     let b = Tensor::from_vec(vec![true, false, true], &[3]).unwrap();
