@@ -6,8 +6,8 @@ mod cost;
 pub mod elementwise;
 mod kernel;
 pub mod matmul;
-mod parameters;
 pub mod norm;
+mod parameters;
 pub mod reduce;
 pub mod softmax;
 pub(crate) mod walk;
@@ -60,8 +60,13 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// Every operation.
-    pub const ALL: &'static [OperationKind] =
-        &[OperationKind::Elementwise, OperationKind::Matmul, OperationKind::Norm, OperationKind::Reduce, OperationKind::Softmax];
+    pub const ALL: &'static [OperationKind] = &[
+        OperationKind::Elementwise,
+        OperationKind::Matmul,
+        OperationKind::Norm,
+        OperationKind::Reduce,
+        OperationKind::Softmax,
+    ];
 
     /// The name in kernels' names and on the command line.
     pub const fn name(self) -> &'static str {

@@ -103,11 +103,16 @@ impl BatchStatistics {
         }
         for running in [&*mean, &*variance] {
             if running.shape() != self.mean.shape() {
-                let reason = format!("running statistics {:?} for {:?} channels", running.shape(), self.mean.shape());
+                let reason =
+                    format!("running statistics {:?} for {:?} channels", running.shape(), self.mean.shape());
                 return Err(Error::ShapeMismatch { operation, reason });
             }
             if running.dtype() != self.mean.dtype() {
-                return Err(Error::DTypeMismatch { operation, left: running.dtype(), right: self.mean.dtype() });
+                return Err(Error::DTypeMismatch {
+                    operation,
+                    left: running.dtype(),
+                    right: self.mean.dtype(),
+                });
             }
         }
         let unbiased = self.count as f64 / self.count.saturating_sub(1).max(1) as f64;
@@ -140,9 +145,9 @@ impl Runtime {
         variance: impl Into<TensorView<'a>>,
         options: &NormOptions<'a>,
     ) -> Result<Tensor> {
-        let x = x.into();
-        let mut out = self.output_like(NormKind::BatchInference, &x)?;
-        self.batch_norm_into(&x, mean, variance, options, &mut out)?;
+        let (x, kind) = (x.into(), NormKind::BatchInference);
+        let mut out = self.output_like(kind, &x)?;
+        self.channel_norm(kind, &x, options, &[mean.into(), variance.into()], out.view_mut()?, [])?;
         Ok(out)
     }
 
@@ -171,7 +176,8 @@ impl Runtime {
         let mut output = self.output_like(kind, &x)?;
         let count = x.len().checked_div(channels).unwrap_or(0);
         if count == 0 && channels > 0 {
-            let reason = format!("no elements in each of the {channels} channels, so there are no statistics");
+            let reason =
+                format!("no elements in each of the {channels} channels, so there are no statistics");
             return Err(Error::InvalidArgument { operation: kind.name(), reason });
         }
         let of = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
@@ -352,7 +358,9 @@ fn channel_plan(kind: NormKind, all: &[Axis], axis: usize) -> (AxisList, usize) 
 }
 
 fn axes_of(x: &TensorView<'_>, out: &TensorViewMut<'_>) -> AxisList {
-    (0..x.rank()).map(|i| Axis { size: x.shape()[i], input: x.strides()[i], output: out.strides()[i] }).collect()
+    (0..x.rank())
+        .map(|i| Axis { size: x.shape()[i], input: x.strides()[i], output: out.strides()[i] })
+        .collect()
 }
 
 fn input_layout(plan: &AxisList, x: &TensorView<'_>) -> Layout {
@@ -368,13 +376,15 @@ fn flat<'a>(kind: NormKind, weight: &TensorView<'a>, shape: &Shape) -> Result<Te
     let operation = kind.name();
     check_type(kind, weight.dtype())?;
     if *weight.shape() != **shape {
-        let reason = format!("scale, bias, mean and variance have shape {shape} here, not {:?}", weight.shape());
+        let reason =
+            format!("scale, bias, mean and variance have shape {shape} here, not {:?}", weight.shape());
         return Err(Error::ShapeMismatch { operation, reason });
     }
     if !weight.layout().is_contiguous() {
         return Err(Error::NotContiguous);
     }
-    let flat = Layout { offset: weight.layout().offset, ..Layout::contiguous(Shape::filled(weight.len(), 1)) };
+    let flat =
+        Layout { offset: weight.layout().offset, ..Layout::contiguous(Shape::filled(weight.len(), 1)) };
     weight.with_layout(flat)
 }
 

@@ -70,22 +70,24 @@ const ROWS: Constraint = Constraint::Shape("layer or RMS norm over one run of me
         && axes.len() == at + 1
         && (axes[at].input == 1 && axes[at].output == 1 || axes[at].size == 1)
 });
-const PLANES: Constraint = Constraint::Shape("batch or group norm with the places of a channel side by side", |w| {
-    let (axes, at) = axes(w);
-    let places = axes.get(at + 1);
-    !matches!(attributes(w).kind, NormKind::Layer | NormKind::Rms)
-        && at <= 1
-        && axes.len() <= at + 2
-        && places.is_none_or(|a| a.input == 1 && a.output == 1)
-});
-const CHANNELS: Constraint = Constraint::Shape("batch norm in inference with the channels side by side", |w| {
-    let (axes, at) = axes(w);
-    attributes(w).kind == NormKind::BatchInference
-        && at <= 1
-        && axes.len() == at + 1
-        && axes[at].input == 1
-        && axes[at].output == 1
-});
+const PLANES: Constraint =
+    Constraint::Shape("batch or group norm with the places of a channel side by side", |w| {
+        let (axes, at) = axes(w);
+        let places = axes.get(at + 1);
+        !matches!(attributes(w).kind, NormKind::Layer | NormKind::Rms)
+            && at <= 1
+            && axes.len() <= at + 2
+            && places.is_none_or(|a| a.input == 1 && a.output == 1)
+    });
+const CHANNELS: Constraint =
+    Constraint::Shape("batch norm in inference with the channels side by side", |w| {
+        let (axes, at) = axes(w);
+        attributes(w).kind == NormKind::BatchInference
+            && at <= 1
+            && axes.len() == at + 1
+            && axes[at].input == 1
+            && axes[at].output == 1
+    });
 
 pub(super) fn attributes(workload: &Workload) -> NormAttributes {
     match workload.operation() {
@@ -218,7 +220,19 @@ impl<'a, 'c, T: Real> Launch<'a, 'c, T> {
         let (scale, bias) = (ready(0, 1.0), ready(1, 0.0));
         let (mean, variance) = (ready(2, 0.0), ready(3, 1.0));
         let factor = part(4);
-        Ok(Self { isa, call, attributes, axes, at, scale, bias, mean: mean.cast_mut(), factor, variance, _scratch: scratch })
+        Ok(Self {
+            isa,
+            call,
+            attributes,
+            axes,
+            at,
+            scale,
+            bias,
+            mean: mean.cast_mut(),
+            factor,
+            variance,
+            _scratch: scratch,
+        })
     }
 
     fn run(&self, walk: Walk) {
@@ -251,7 +265,10 @@ impl<'a, 'c, T: Real> Launch<'a, 'c, T> {
         let threads = self.call.parameters.threads();
         let tasks = if threads == 1 { 1 } else { (4 * threads).min(items) };
         let task = Shared(task);
-        self.call.cpu().threads().run(threads, tasks, &|i| task.get()(items * i / tasks..items * (i + 1) / tasks));
+        self.call
+            .cpu()
+            .threads()
+            .run(threads, tasks, &|i| task.get()(items * i / tasks..items * (i + 1) / tasks));
     }
 
     fn stream(&self) -> bool {
@@ -326,7 +343,9 @@ impl<'a, 'c, T: Real> Launch<'a, 'c, T> {
     fn use_statistics(&self) {
         for channel in 0..self.axes[self.at].size {
             // SAFETY: there are numbers for each channel, and room for its factor.
-            unsafe { self.factor.add(channel).write(self.factor(channel, (*self.variance.add(channel)).to_f64())) };
+            unsafe {
+                self.factor.add(channel).write(self.factor(channel, (*self.variance.add(channel)).to_f64()))
+            };
         }
     }
 
@@ -341,7 +360,11 @@ impl<'a, 'c, T: Real> Launch<'a, 'c, T> {
                 // SAFETY: outputs and scratch have room for each channel, and each channel is one task's alone.
                 unsafe {
                     Value::Real(m.mean).write(mean.address(), at * mean.strides()[0], mean.desc().dtype);
-                    Value::Real(spread).write(variance.address(), at * variance.strides()[0], variance.desc().dtype);
+                    Value::Real(spread).write(
+                        variance.address(),
+                        at * variance.strides()[0],
+                        variance.desc().dtype,
+                    );
                     self.mean.add(channel).write(T::Wide::from_f64(m.mean));
                     self.factor.add(channel).write(self.factor(channel, spread));
                 }

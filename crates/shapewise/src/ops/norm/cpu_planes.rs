@@ -162,7 +162,14 @@ impl<T: Real> RealTask<T> for ChannelsLast<'_, T> {
             let (from, to) = (row as isize * planes.input[0], row as isize * planes.output[0]);
             // SAFETY: the row is valid in both operands, and there are numbers for each channel.
             unsafe {
-                normalise(s, planes.x.offset(from), planes.y.offset(to), planes.channels, step, planes.stream);
+                normalise(
+                    s,
+                    planes.x.offset(from),
+                    planes.y.offset(to),
+                    planes.channels,
+                    step,
+                    planes.stream,
+                );
             }
         }
         s.fence();

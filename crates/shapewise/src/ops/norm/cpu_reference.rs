@@ -7,7 +7,8 @@ use crate::backends::cpu::Value;
 use crate::device::DeviceInfo;
 use crate::ops::walk::{Axis, offset};
 use crate::ops::{
-    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant, Workload,
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant,
+    Workload,
 };
 use crate::tensor::DType;
 
@@ -56,7 +57,8 @@ impl Kernel for Reference {
                 }
             }
             NormKind::BatchInference | NormKind::BatchTraining => {
-                let others: Vec<Axis> = axes.iter().enumerate().filter(|&(i, _)| i != at).map(|(_, a)| *a).collect();
+                let others: Vec<Axis> =
+                    axes.iter().enumerate().filter(|&(i, _)| i != at).map(|(_, a)| *a).collect();
                 for channel in 0..axes[at].size {
                     let unit = Unit { call, fixed: &axes[at..=at], index: channel, over: &others };
                     let (mean, variance) = if attributes.kind == NormKind::BatchTraining {
@@ -77,7 +79,11 @@ impl Kernel for Reference {
                 // Group and channel within it instead of the channel.
                 let mut fixed = axes[..at].to_vec();
                 let step = each as isize;
-                fixed.push(Axis { size: groups, input: channels.input * step, output: channels.output * step });
+                fixed.push(Axis {
+                    size: groups,
+                    input: channels.input * step,
+                    output: channels.output * step,
+                });
                 let mut over = vec![Axis { size: each, ..channels }];
                 over.extend_from_slice(&axes[at + 1..]);
                 let places = count(&over) / each;
@@ -106,7 +112,9 @@ fn read_input(call: &Call<'_>, input: usize, i: usize) -> f64 {
 fn write_output(call: &Call<'_>, output: usize, i: usize, value: f64) {
     let operand = &call.outputs[output];
     // SAFETY: the statistics have an element for each channel.
-    unsafe { Value::Real(value).write(operand.address(), i as isize * operand.strides()[0], operand.desc().dtype) };
+    unsafe {
+        Value::Real(value).write(operand.address(), i as isize * operand.strides()[0], operand.desc().dtype)
+    };
 }
 
 /// Elements that share their statistics.

@@ -12,11 +12,11 @@ use super::cpu_stored::{Sink, Source};
 use super::sums::Summand;
 use crate::backends::cpu::ThreadPool;
 use crate::device::DeviceInfo;
+use crate::ops::walk::{Axis, AxisList, offset, tidy};
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
     Traffic, Variant, Workload,
 };
-use crate::ops::walk::{Axis, AxisList, offset, tidy};
 use crate::tensor::DType;
 
 /// Columns whose sums are kept together.

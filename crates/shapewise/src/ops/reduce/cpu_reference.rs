@@ -8,10 +8,10 @@ use super::cpu_kernels::attributes;
 use super::sums::Twice;
 use crate::backends::cpu::Value;
 use crate::device::DeviceInfo;
+use crate::ops::walk::{Axis, offset};
 use crate::ops::{
     Call, ComputeUnit, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant, Workload,
 };
-use crate::ops::walk::{Axis, offset};
 use crate::tensor::DType;
 
 /// Any reduction of any type under any layout, one element after the other.

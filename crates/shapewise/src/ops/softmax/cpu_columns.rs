@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use crate::backends::cpu::real::{Real, RealTask, Vectors};
+use crate::backends::cpu::simd::Float;
 use crate::backends::cpu::simd::math::{Coefficients, exp_nonpositive};
-use crate::backends::cpu::simd::{Float, Lanes};
 use crate::ops::walk::Axis;
 
 /// The most columns of a band.

@@ -9,7 +9,7 @@ use super::cpu_rows::{Part, Rows, scratch_bytes};
 use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::Isa;
 use crate::backends::cpu::simd::math::Coefficients;
-use crate::device::DeviceInfo;
+use crate::device::{Device, DeviceInfo};
 use crate::ops::walk::{Axis, AxisList, offset};
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, Operation, OperationKind, ParameterSpace,
@@ -58,9 +58,10 @@ kernels! {
     PORTABLE_ROWS, PORTABLE_COLUMNS, Portable, "portable";
 }
 
-const SIDE_BY_SIDE: Constraint = Constraint::Shape("an axis other than the normalised one along memory", |w| {
-    axes(w).0.last().is_some_and(|a| a.input == 1 && a.output == 1)
-});
+const SIDE_BY_SIDE: Constraint =
+    Constraint::Shape("an axis other than the normalised one along memory", |w| {
+        axes(w).0.last().is_some_and(|a| a.input == 1 && a.output == 1)
+    });
 
 pub(super) fn attributes(workload: &Workload) -> SoftmaxAttributes {
     match workload.operation() {
@@ -108,12 +109,19 @@ impl Kernel for Softmax {
         let rows: usize = kept.iter().map(|a| a.size).product();
         let (x, caches) = (&workload.inputs()[0], &device.caches);
         let bytes = (x.len() * x.dtype.size()) as f64;
-        let unit = ComputeUnit { dtype: if x.dtype == DType::F64 { DType::F64 } else { DType::F32 }, isa: Some(self.isa) };
+        let unit = ComputeUnit {
+            dtype: if x.dtype == DType::F64 { DType::F64 } else { DType::F32 },
+            isa: Some(self.isa),
+        };
         let lanes = (self.isa.register_bytes() / unit.dtype.size()) as f64;
         let run = if self.walk == Walk::Rows { axis.size } else { kept.last().map_or(1, |a| a.size) };
         let padding = (run as f64 / lanes).ceil() * lanes / run.max(1) as f64;
         // Elements that are not side by side are moved by the line.
-        let apart = if self.walk == Walk::Rows { axis.input.unsigned_abs().max(axis.output.unsigned_abs()) } else { 1 };
+        let apart = if self.walk == Walk::Rows {
+            axis.input.unsigned_abs().max(axis.output.unsigned_abs())
+        } else {
+            1
+        };
         let spread = (apart as f64).clamp(1.0, 64.0 / x.dtype.size() as f64);
         let stream = parameters.get(Knob::Stream) == Some(1);
         let read = Traffic::pass(bytes * spread, 2.0 * bytes * spread, caches);
@@ -127,7 +135,11 @@ impl Kernel for Softmax {
         // The columns take each power twice: for the sum and for the weight.
         let work = if self.walk == Walk::Rows { OPERATIONS } else { 2.0 * OPERATIONS };
         let cost = Cost::new(work * padding * x.len() as f64, unit, read + write);
-        let scratch = if self.walk == Walk::Rows { 2 * axis.size * unit.dtype.size() * parameters.threads() } else { 0 };
+        let scratch = if self.walk == Walk::Rows {
+            2 * axis.size * unit.dtype.size() * parameters.threads()
+        } else {
+            0
+        };
         Cost { scratch, ..cost.split(parameters.threads(), tasks.max(1)) }
     }
 

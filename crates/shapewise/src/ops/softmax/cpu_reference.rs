@@ -6,7 +6,8 @@ use crate::backends::cpu::Value;
 use crate::device::DeviceInfo;
 use crate::ops::walk::offset;
 use crate::ops::{
-    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant, Workload,
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant,
+    Workload,
 };
 use crate::tensor::DType;
 
@@ -52,7 +53,11 @@ impl Kernel for Reference {
             let max = (0..axis.size).map(read).fold(f64::NEG_INFINITY, |a, x| if x > a { x } else { a });
             let sum: f64 = (0..axis.size).map(|i| (read(i) - max).exp()).sum();
             for i in 0..axis.size {
-                let y_i = if attributes(call.workload).log { read(i) - max - sum.ln() } else { (read(i) - max).exp() / sum };
+                let y_i = if attributes(call.workload).log {
+                    read(i) - max - sum.ln()
+                } else {
+                    (read(i) - max).exp() / sum
+                };
                 // SAFETY: as above.
                 unsafe { Value::Real(y_i).write(y, to + i as isize * axis.output, dtype) };
             }

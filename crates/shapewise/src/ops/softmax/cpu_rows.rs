@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use crate::backends::cpu::real::{Real, RealTask, Vectors};
+use crate::backends::cpu::simd::Float;
 use crate::backends::cpu::simd::math::{Coefficients, exp_nonpositive};
-use crate::backends::cpu::simd::{Float, Lanes};
 use crate::ops::reduce::cpu_fold::{Peak, fold_block};
 use crate::ops::walk::{Axis, offset};
 
@@ -62,8 +62,10 @@ where
         for row in self.range {
             let from = x.wrapping_offset(offset(kept, row, |a| a.input));
             let to = y.wrapping_offset(offset(kept, row, |a| a.output));
-            let (source, target) =
-                (if axis.input == 1 { from } else { apart.cast_const() }, if axis.output == 1 { to } else { apart });
+            let (source, target) = (
+                if axis.input == 1 { from } else { apart.cast_const() },
+                if axis.output == 1 { to } else { apart },
+            );
             // SAFETY: the row's elements are valid, and the scratch has room for what `scratch_bytes` counts.
             unsafe {
                 if axis.input != 1 {
@@ -123,7 +125,8 @@ unsafe fn weights_of_row<T: Real, S: Vectors<T>>(
         let peak = fold_block(s, Peak, unsafe { std::slice::from_raw_parts(x.add(from), len) });
         let center = running.raise(peak);
         // SAFETY: from + len <= n.
-        running.sum += unsafe { powers_of_block::<T, S, true>(s, x.add(from), len, center, powers.add(from)) };
+        running.sum +=
+            unsafe { powers_of_block::<T, S, true>(s, x.add(from), len, center, powers.add(from)) };
         // SAFETY: there is room for one maximum per block.
         unsafe { maxima.add(block).write(running.max) };
     }

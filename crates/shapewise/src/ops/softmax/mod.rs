@@ -67,7 +67,12 @@ impl Runtime {
     }
 
     /// As [`softmax`](Runtime::softmax), written into `out`.
-    pub fn softmax_into<'a>(&self, x: impl Into<TensorView<'a>>, axis: isize, out: impl Output<'a>) -> Result<()> {
+    pub fn softmax_into<'a>(
+        &self,
+        x: impl Into<TensorView<'a>>,
+        axis: isize,
+        out: impl Output<'a>,
+    ) -> Result<()> {
         self.any_softmax_into(&x.into(), axis, out, SoftmaxAttributes { log: false })
     }
 
@@ -77,7 +82,12 @@ impl Runtime {
     }
 
     /// As [`log_softmax`](Runtime::log_softmax), written into `out`.
-    pub fn log_softmax_into<'a>(&self, x: impl Into<TensorView<'a>>, axis: isize, out: impl Output<'a>) -> Result<()> {
+    pub fn log_softmax_into<'a>(
+        &self,
+        x: impl Into<TensorView<'a>>,
+        axis: isize,
+        out: impl Output<'a>,
+    ) -> Result<()> {
         self.any_softmax_into(&x.into(), axis, out, SoftmaxAttributes { log: true })
     }
 
