@@ -1,3 +1,111 @@
-//! The program `shapewise`.
+//! The program `shapewise`: what is here, why a kernel is chosen, and how fast each candidate is.
 
-fn main() {}
+mod bench;
+mod devices;
+mod question;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use shapewise::Runtime;
+
+use question::Question;
+
+/// The fastest kernel for every shape, on whatever the machine has.
+#[derive(Parser)]
+#[command(name = "shapewise", version, arg_required_else_help = true)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Devices that were found, with their measured peaks
+    Devices {
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Why an operation on these shapes runs the kernel it runs
+    #[command(after_help = question::EXAMPLES)]
+    Explain {
+        #[command(flatten)]
+        question: Question,
+        #[command(flatten)]
+        settings: Settings,
+        /// Force this kernel
+        #[arg(long, value_name = "NAME")]
+        kernel: Option<String>,
+    },
+    /// Times every candidate for an operation side by side, answers checked first
+    #[command(after_help = question::EXAMPLES)]
+    Bench {
+        #[command(flatten)]
+        question: Question,
+        #[command(flatten)]
+        settings: Settings,
+        /// Samples per candidate
+        #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        samples: u32,
+    },
+}
+
+#[derive(Args)]
+struct Settings {
+    /// Threads to use, the caller included [default: all cores]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Do not measure the machine's peaks (about two seconds, once)
+    #[arg(long)]
+    no_calibration: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Settings {
+    fn runtime(&self) -> Result<Runtime> {
+        let mut builder = Runtime::builder();
+        if let Some(threads) = self.threads {
+            builder = builder.threads(threads);
+        }
+        if self.no_calibration {
+            builder = builder.without_calibration();
+        }
+        Ok(builder.build()?)
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Program::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Devices { settings } => devices::print(&settings.runtime()?, settings.json),
+        Command::Explain { question, settings, kernel } => {
+            let mut runtime = settings.runtime()?;
+            if let Some(name) = kernel {
+                runtime = runtime.with_kernel(&name)?;
+            }
+            let explanation = runtime.explain_workload(&question.workload(&runtime)?)?;
+            if settings.json {
+                println!("{}", serde_json::to_string_pretty(&explanation)?);
+            } else {
+                println!("{explanation}");
+            }
+            Ok(())
+        }
+        Command::Bench { question, settings, samples } => {
+            let runtime = settings.runtime()?;
+            bench::run(&runtime, &question.workload(&runtime)?, samples as usize, settings.json)
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPool};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
 use crate::error::{Error, Result};
-use crate::ops::{Call, OperationKind, Request, Workload};
+use crate::ops::{Call, Operation, OperationKind, Request, Workload};
 use crate::selection::{
     self, Candidates, Choice, Decision, DecisionTable, Explanation, KernelRegistry, Limits, Policy,
     ScoreBased,
@@ -242,6 +242,19 @@ impl Runtime {
     /// Memory for a result.
     pub(crate) fn allocate(&self, shape: &Shape, dtype: DType) -> Result<Tensor> {
         Tensor::uninitialised(self.shared.device.memory(), shape, dtype)
+    }
+
+    /// Asks an operation's question: `fill` adds the operands.
+    #[inline]
+    pub(crate) fn ask<'a>(
+        &self,
+        operation: Operation,
+        fill: impl FnOnce(&mut Request<'a>) -> Result<()>,
+    ) -> Result<()> {
+        // Requests are large; filling one where it lies is what keeps a small call short.
+        let mut request = Request::new(operation);
+        fill(&mut request)?;
+        self.execute(&request)
     }
 
     /// Runs a request: a hit in the decision table launches at once.

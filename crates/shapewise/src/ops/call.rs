@@ -30,6 +30,20 @@ impl<'a> Request<'a> {
         self.push(view.first().cast_mut(), view.dtype(), view.layout(), false);
     }
 
+    /// The next input, which is contiguous, as a single line of elements.
+    #[inline]
+    pub(crate) fn input_line(&mut self, view: &TensorView<'a>, len: usize) {
+        debug_assert!(view.layout().is_contiguous() && view.len() == len);
+        self.push(view.first().cast_mut(), view.dtype(), &Layout::line(len), false);
+    }
+
+    /// The next output, which is contiguous, as a single line of elements.
+    #[inline]
+    pub(crate) fn output_line(&mut self, mut view: TensorViewMut<'a>, len: usize) {
+        debug_assert!(view.layout().is_contiguous() && view.len() == len);
+        self.push(view.first(), view.dtype(), &Layout::line(len), true);
+    }
+
     /// The next output.
     #[inline]
     pub fn output(&mut self, mut view: TensorViewMut<'a>) {

@@ -23,6 +23,12 @@ impl Layout {
         Self { shape, strides: shape.contiguous_strides(), offset: 0 }
     }
 
+    /// One axis of neighbours.
+    #[inline]
+    pub fn line(len: usize) -> Self {
+        Self { shape: Shape::filled(len, 1), strides: Strides::filled(1, 1), offset: 0 }
+    }
+
     /// A layout given freely, checked to lie inside `available` elements.
     pub fn new(shape: &[usize], strides: &[isize], offset: usize, available: usize) -> Result<Self, Error> {
         if shape.len() != strides.len() {

@@ -138,7 +138,7 @@ impl Tensor {
     #[inline]
     pub fn view_mut(&mut self) -> Result<TensorViewMut<'_>> {
         let storage = Arc::get_mut(&mut self.storage).ok_or(SHARED)?;
-        TensorViewMut::new(storage.bytes_mut(), self.dtype, self.layout)
+        TensorViewMut::of_tensor(storage.bytes_mut(), self.dtype, self.layout)
     }
 
     /// The last two axes exchanged, sharing the memory.

@@ -220,6 +220,13 @@ impl<'a> TensorViewMut<'a> {
 
     pub(crate) fn new(bytes: &'a mut [u8], dtype: DType, layout: Layout) -> Result<Self> {
         checked(bytes, dtype, &layout)?;
+        Self::of_tensor(bytes, dtype, layout)
+    }
+
+    /// A view whose layout was checked against the memory when its tensor was made.
+    #[inline]
+    pub(super) fn of_tensor(bytes: &'a mut [u8], dtype: DType, layout: Layout) -> Result<Self> {
+        debug_assert!(checked(bytes, dtype, &layout).is_ok());
         if layout.overlaps_itself() {
             return Err(Error::NotWritable {
                 operation: "view",

@@ -10,20 +10,19 @@ use crate::tensor::{Layout, Shape, Strides};
 pub(super) type Operands = ArrayVec<Layout, { MAX_INPUTS + 1 }>;
 
 /// Broadcasts the inputs and brings all operands into the common form of at least one axis.
-#[inline]
-pub(super) fn canonical(mut operands: Operands) -> Result<Operands> {
+pub(super) fn canonical(operands: &mut Operands) -> Result<()> {
     let output = *operands.last().unwrap_or(&Layout::contiguous(Shape::filled(0, 0)));
     if operands.iter().all(|o| o.shape == output.shape && o.is_contiguous()) {
-        let line = Layout::contiguous(Shape::filled(output.len(), 1));
-        for operand in &mut operands {
-            *operand = Layout { offset: operand.offset, ..line };
+        for operand in operands.iter_mut() {
+            *operand = Layout { offset: operand.offset, ..Layout::line(output.len()) };
         }
-        return Ok(operands);
+        return Ok(());
     }
-    for operand in &mut operands {
+    for operand in operands.iter_mut() {
         *operand = operand.broadcast_to(&output.shape)?;
     }
-    Ok(merged(&operands, &output))
+    *operands = merged(operands, &output);
+    Ok(())
 }
 
 /// Sorts the axes by the output's strides, turns backward ones round, merges what is contiguous in every operand.
@@ -83,7 +82,8 @@ mod tests {
     }
 
     fn run(operands: &[Layout]) -> Vec<(Vec<usize>, Vec<isize>, usize)> {
-        let out = canonical(operands.iter().copied().collect()).unwrap();
+        let mut out: Operands = operands.iter().copied().collect();
+        canonical(&mut out).unwrap();
         out.iter().map(|l| (l.shape.to_vec(), l.strides.to_vec(), l.offset)).collect()
     }
 
@@ -114,6 +114,6 @@ mod tests {
     #[test]
     fn empty_and_mismatched() {
         assert_eq!(run(&[contiguous(&[1]), contiguous(&[0, 3])])[0].0, [0]);
-        assert!(canonical([contiguous(&[3]), contiguous(&[2])].into_iter().collect()).is_err());
+        assert!(canonical(&mut [contiguous(&[3]), contiguous(&[2])].into_iter().collect()).is_err());
     }
 }

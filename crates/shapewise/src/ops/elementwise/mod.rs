@@ -57,7 +57,7 @@ impl Runtime {
     pub fn elementwise(&self, program: &Program, inputs: &[TensorView<'_>]) -> Result<Tensor> {
         let dtype = output_type(program, inputs)?;
         let mut out = self.allocate(&output_shape(inputs)?, dtype)?;
-        self.execute(&request(program, inputs, out.view_mut()?)?)?;
+        self.ask_elementwise(program, inputs, out.view_mut()?)?;
         Ok(out)
     }
 
@@ -68,7 +68,9 @@ impl Runtime {
         inputs: &[TensorView<'a>],
         out: impl Output<'a>,
     ) -> Result<()> {
-        self.execute(&request(program, inputs, out.into_view_mut()?)?)
+        let out = out.into_view_mut()?;
+        check_output(output_type(program, inputs)?, out.dtype())?;
+        self.ask_elementwise(program, inputs, out)
     }
 
     /// Runs a program whose first input is `target` itself, and writes the result there.
@@ -89,7 +91,7 @@ impl Runtime {
         layouts.push(*target.layout());
         layouts.extend(others.iter().map(|view| *view.layout()));
         layouts.push(*target.layout());
-        let layouts = canonical(layouts)?;
+        canonical(&mut layouts)?;
         let mut target = target.reborrow().with_layout(layouts[0])?;
         let mut request = Request::new(Operation::Elementwise(*program));
         request.input_in_place(&mut target);
@@ -98,6 +100,16 @@ impl Runtime {
         }
         request.output(target);
         self.execute(&request)
+    }
+
+    #[inline]
+    fn ask_elementwise<'a>(
+        &self,
+        program: &Program,
+        inputs: &[TensorView<'a>],
+        out: TensorViewMut<'a>,
+    ) -> Result<()> {
+        self.ask(Operation::Elementwise(*program), |request| fill(request, inputs, out))
     }
 
     /// Decides a program for tensors of these layouts once; see [`Prepared`].
@@ -112,11 +124,12 @@ impl Runtime {
         if inputs.len() > MAX_INPUTS {
             return Err(too_many(inputs.len()));
         }
-        let layout = *out.layout();
-        let start = out.view_first_mut()?;
-        let request = request(program, &views, out.view_mut()?)?;
+        check_output(output_type(program, &views)?, out.dtype())?;
         let mut operands: Vec<_> = inputs.iter().map(|t| (t.dtype(), *t.layout(), t.view_first())).collect();
-        operands.push((request.workload().outputs()[0].dtype, layout, start.cast_const()));
+        let start = out.view_first_mut()?.cast_const();
+        operands.push((out.dtype(), *out.layout(), start));
+        let mut request = Request::new(Operation::Elementwise(*program));
+        fill(&mut request, &views, out.view_mut()?)?;
         Prepared::new(self, request, &operands)
     }
 
@@ -279,19 +292,28 @@ unary! {
     silu silu_into silu_in_place Silu;
 }
 
-/// The question that a program on these operands asks, in canonical form.
+/// The operands of a program in canonical form.
 #[inline]
-fn request<'a>(program: &Program, inputs: &[TensorView<'a>], out: TensorViewMut<'a>) -> Result<Request<'a>> {
-    check_output(output_type(program, inputs)?, out.dtype())?;
+fn fill<'a>(request: &mut Request<'a>, inputs: &[TensorView<'a>], out: TensorViewMut<'a>) -> Result<()> {
+    let layout = out.layout();
+    if layout.is_contiguous()
+        && inputs.iter().all(|view| view.layout().shape == layout.shape && view.layout().is_contiguous())
+    {
+        let len = out.len();
+        for view in inputs {
+            request.input_line(view, len);
+        }
+        request.output_line(out, len);
+        return Ok(());
+    }
     let mut layouts: Operands = inputs.iter().map(|view| *view.layout()).collect();
-    layouts.push(*out.layout());
-    let layouts = canonical(layouts)?;
-    let mut request = Request::new(Operation::Elementwise(*program));
+    layouts.push(*layout);
+    canonical(&mut layouts)?;
     for (view, layout) in inputs.iter().zip(&layouts) {
         request.input(&view.with_layout(*layout)?);
     }
     request.output(out.with_layout(layouts[inputs.len()])?);
-    Ok(request)
+    Ok(())
 }
 
 #[inline]

@@ -2,7 +2,7 @@
 
 use super::MatmulAttributes;
 use crate::error::{Error, Result};
-use crate::ops::{Activation, Operation, Request};
+use crate::ops::{Activation, Operation};
 use crate::runtime::Runtime;
 use crate::tensor::{DType, Layout, Output, Shape, Strides, Tensor, TensorView, TensorViewMut};
 
@@ -28,6 +28,10 @@ impl<'a> Fused<'a> {
     /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    fn operation(&self) -> Operation {
+        Operation::Matmul(MatmulAttributes { bias: self.bias.is_some(), activation: self.activation })
     }
 
     /// A vector with an element for every column, added to every row of the product.
@@ -79,9 +83,15 @@ impl Runtime {
         fused: Fused<'a>,
     ) -> Result<Tensor> {
         let (a, b) = (a.into(), b.into());
-        let sides = Sides::new(&a, &b, &fused)?;
+        check(&a, &b, &fused)?;
+        if let Some(shape) = plain(&a, &b)? {
+            let mut out = self.allocate(&Shape::new(&shape)?, a.dtype())?;
+            self.ask_matmul(&a, &b, &fused, out.view_mut()?)?;
+            return Ok(out);
+        }
+        let sides = Sides::new(&a, &b)?;
         let mut out = self.allocate(&sides.shape, a.dtype())?;
-        self.execute(&sides.request(a, b, fused, out.view_mut()?)?)?;
+        self.ask_sides(&sides, &a, &b, &fused, out.view_mut()?)?;
         Ok(out)
     }
 
@@ -94,18 +104,61 @@ impl Runtime {
         out: impl Output<'a>,
     ) -> Result<()> {
         let (a, b, out) = (a.into(), b.into(), out.into_view_mut()?);
-        let sides = Sides::new(&a, &b, &fused)?;
+        check(&a, &b, &fused)?;
         if out.dtype() != a.dtype() {
             return Err(Error::DTypeMismatch { operation: OPERATION, left: a.dtype(), right: out.dtype() });
         }
-        if out.shape() != &*sides.shape {
-            return Err(mismatch(format!(
-                "the result is {}, the output {}",
-                sides.shape,
-                out.layout().shape
-            )));
+        let fits = |shape: Shape| match out.shape() == &*shape {
+            true => Ok(()),
+            false => Err(mismatch(format!("the result is {shape}, the output {}", out.layout().shape))),
+        };
+        if let Some(shape) = plain(&a, &b)? {
+            fits(Shape::new(&shape)?)?;
+            return self.ask_matmul(&a, &b, &fused, out);
         }
-        self.execute(&sides.request(a, b, fused, out)?)
+        let sides = Sides::new(&a, &b)?;
+        fits(sides.shape)?;
+        self.ask_sides(&sides, &a, &b, &fused, out)
+    }
+
+    /// The common case: two matrices as they are.
+    #[inline]
+    fn ask_matmul<'a>(
+        &self,
+        a: &TensorView<'a>,
+        b: &TensorView<'a>,
+        fused: &Fused<'a>,
+        out: TensorViewMut<'a>,
+    ) -> Result<()> {
+        self.ask(fused.operation(), |request| {
+            request.input(a);
+            request.input(b);
+            if let Some(bias) = &fused.bias {
+                request.input(bias);
+            }
+            request.output(out);
+            Ok(())
+        })
+    }
+
+    /// Vectors and batches, as matrices with the same batch axes.
+    fn ask_sides<'a>(
+        &self,
+        sides: &Sides,
+        a: &TensorView<'a>,
+        b: &TensorView<'a>,
+        fused: &Fused<'a>,
+        out: TensorViewMut<'a>,
+    ) -> Result<()> {
+        let mut layout = *out.layout();
+        if sides.column {
+            layout = with_axis(&layout, false)?;
+        }
+        if sides.row {
+            layout = with_axis(&layout, true)?;
+        }
+        let out = out.with_layout(layout)?;
+        self.ask_matmul(&a.with_layout(sides.a)?, &b.with_layout(sides.b)?, fused, out)
     }
 }
 
@@ -127,80 +180,66 @@ struct Sides {
 }
 
 impl Sides {
-    fn new(a: &TensorView<'_>, b: &TensorView<'_>, fused: &Fused<'_>) -> Result<Self> {
-        if a.dtype() != b.dtype() {
-            return Err(Error::DTypeMismatch { operation: OPERATION, left: a.dtype(), right: b.dtype() });
-        }
-        if !matches!(a.dtype(), DType::F32 | DType::F64 | DType::F16 | DType::BF16) {
-            let hint = "cast to f32, f64, f16 or bf16".into();
-            return Err(Error::UnsupportedDType { operation: OPERATION, dtype: a.dtype(), hint });
-        }
-        if a.rank() == 0 || b.rank() == 0 {
-            return Err(mismatch("a scalar has no rows or columns; use mul".into()));
-        }
+    fn new(a: &TensorView<'_>, b: &TensorView<'_>) -> Result<Self> {
         let (row, column) = (a.rank() == 1, b.rank() == 1);
         let left = if row { with_axis(a.layout(), true)? } else { *a.layout() };
         let right = if column { with_axis(b.layout(), false)? } else { *b.layout() };
         let (rank_a, rank_b) = (left.shape.len(), right.shape.len());
         let (k, n) = (left.shape[rank_a - 1], right.shape[rank_b - 1]);
-        if k != right.shape[rank_b - 2] {
-            let reason = format!(
-                "the left operand {} has {k} columns, the right one {} has {} rows",
-                a.layout().shape,
-                b.layout().shape,
-                right.shape[rank_b - 2]
-            );
-            return Err(mismatch(reason));
-        }
-        check_bias(a.dtype(), n, fused)?;
+        same_depth(a, b, k, right.shape[rank_b - 2])?;
         let m = left.shape[rank_a - 2];
-        let (a, b) = if rank_a == 2 && rank_b == 2 {
-            (left, right)
-        } else {
-            let batch = Shape::new(&left.shape[..rank_a - 2])?
-                .broadcast(&Shape::new(&right.shape[..rank_b - 2])?, OPERATION)?;
-            (left.broadcast_to(&joined(&batch, &[m, k])?)?, right.broadcast_to(&joined(&batch, &[k, n])?)?)
-        };
-        let batch = &a.shape[..a.shape.len() - 2];
+        let batch = Shape::new(&left.shape[..rank_a - 2])?
+            .broadcast(&Shape::new(&right.shape[..rank_b - 2])?, OPERATION)?;
+        let a = left.broadcast_to(&joined(&batch, &[m, k])?)?;
+        let b = right.broadcast_to(&joined(&batch, &[k, n])?)?;
         let shape = match (row, column) {
-            (false, false) => joined(batch, &[m, n])?,
-            (true, false) => joined(batch, &[n])?,
-            (false, true) => joined(batch, &[m])?,
-            (true, true) => joined(batch, &[])?,
+            (false, false) => joined(&batch, &[m, n])?,
+            (true, false) => joined(&batch, &[n])?,
+            (false, true) => joined(&batch, &[m])?,
+            (true, true) => joined(&batch, &[])?,
         };
         shape.elements()?;
         Ok(Self { a, b, shape, row, column })
     }
+}
 
-    fn request<'a>(
-        &self,
-        a: TensorView<'a>,
-        b: TensorView<'a>,
-        fused: Fused<'a>,
-        out: TensorViewMut<'a>,
-    ) -> Result<Request<'a>> {
-        let attributes = MatmulAttributes { bias: fused.bias.is_some(), activation: fused.activation };
-        let mut request = Request::new(Operation::Matmul(attributes));
-        let same = |view: &TensorView<'a>, layout: &Layout| view.rank() == layout.shape.len();
-        request.input(&if same(&a, &self.a) && self.a.shape.len() == 2 { a } else { a.with_layout(self.a)? });
-        request.input(&if same(&b, &self.b) && self.b.shape.len() == 2 { b } else { b.with_layout(self.b)? });
-        if let Some(bias) = fused.bias {
-            request.input(&bias);
-        }
-        if !self.row && !self.column {
-            request.output(out);
-            return Ok(request);
-        }
-        let mut layout = *out.layout();
-        if self.column {
-            layout = with_axis(&layout, false)?;
-        }
-        if self.row {
-            layout = with_axis(&layout, true)?;
-        }
-        request.output(out.with_layout(layout)?);
-        Ok(request)
+/// What holds for operands of any rank.
+fn check(a: &TensorView<'_>, b: &TensorView<'_>, fused: &Fused<'_>) -> Result<()> {
+    if a.dtype() != b.dtype() {
+        return Err(Error::DTypeMismatch { operation: OPERATION, left: a.dtype(), right: b.dtype() });
     }
+    if !matches!(a.dtype(), DType::F32 | DType::F64 | DType::F16 | DType::BF16) {
+        let hint = "cast to f32, f64, f16 or bf16".into();
+        return Err(Error::UnsupportedDType { operation: OPERATION, dtype: a.dtype(), hint });
+    }
+    if a.rank() == 0 || b.rank() == 0 {
+        return Err(mismatch("a scalar has no rows or columns; use mul".into()));
+    }
+    match (b.rank(), b.shape().last()) {
+        (2.., Some(&n)) => check_bias(a.dtype(), n, fused),
+        _ => check_bias(a.dtype(), 1, fused),
+    }
+}
+
+/// The result's shape, if both operands are plain matrices.
+#[inline]
+fn plain(a: &TensorView<'_>, b: &TensorView<'_>) -> Result<Option<[usize; 2]>> {
+    let (&[m, k], &[rows, n]) = (a.shape(), b.shape()) else {
+        return Ok(None);
+    };
+    same_depth(a, b, k, rows)?;
+    Ok(Some([m, n]))
+}
+
+fn same_depth(a: &TensorView<'_>, b: &TensorView<'_>, columns: usize, rows: usize) -> Result<()> {
+    if columns == rows {
+        return Ok(());
+    }
+    Err(mismatch(format!(
+        "the left operand {} has {columns} columns, the right one {} has {rows} rows",
+        a.layout().shape,
+        b.layout().shape
+    )))
 }
 
 fn check_bias(dtype: DType, n: usize, fused: &Fused<'_>) -> Result<()> {

@@ -1,0 +1,114 @@
+//! An operation on shapes, as a user writes it on the command line.
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use shapewise::ops::Workload;
+use shapewise::{DType, Runtime, Tensor};
+
+/// Shown below the help of commands that take a question.
+pub const EXAMPLES: &str = "Operations:
+  matmul A B            the product of two (batches of) matrices
+  add sub mul div minimum maximum pow A B
+  neg abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu A
+
+Examples:
+  shapewise bench matmul 512x512 512x512
+  shapewise explain matmul 1x4096 4096x4096 --transpose-b
+  shapewise bench add 1000000 1000000 --dtype f64";
+
+/// Which operation, on what.
+#[derive(Args)]
+pub struct Question {
+    /// matmul, add, relu … (listed below)
+    operation: String,
+    /// Shape of each input, such as 64x64; `scalar` for no axes
+    #[arg(required = true, value_name = "SHAPE")]
+    shapes: Vec<String>,
+    /// Element type
+    #[arg(long, default_value = "f32")]
+    dtype: DType,
+    /// matmul: the second operand's memory is transposed
+    #[arg(long)]
+    transpose_b: bool,
+}
+
+type Ask = fn(&Runtime, &[Tensor]) -> shapewise::Result<Tensor>;
+
+/// Operations by name, with their number of inputs.
+const OPERATIONS: &[(&str, usize, Ask)] = &[
+    ("matmul", 2, |rt, x| rt.matmul(&x[0], &x[1])),
+    ("add", 2, |rt, x| rt.add(&x[0], &x[1])),
+    ("sub", 2, |rt, x| rt.sub(&x[0], &x[1])),
+    ("mul", 2, |rt, x| rt.mul(&x[0], &x[1])),
+    ("div", 2, |rt, x| rt.div(&x[0], &x[1])),
+    ("minimum", 2, |rt, x| rt.minimum(&x[0], &x[1])),
+    ("maximum", 2, |rt, x| rt.maximum(&x[0], &x[1])),
+    ("pow", 2, |rt, x| rt.pow(&x[0], &x[1])),
+    ("neg", 1, |rt, x| rt.neg(&x[0])),
+    ("abs", 1, |rt, x| rt.abs(&x[0])),
+    ("exp", 1, |rt, x| rt.exp(&x[0])),
+    ("log", 1, |rt, x| rt.log(&x[0])),
+    ("sqrt", 1, |rt, x| rt.sqrt(&x[0])),
+    ("rsqrt", 1, |rt, x| rt.rsqrt(&x[0])),
+    ("sin", 1, |rt, x| rt.sin(&x[0])),
+    ("cos", 1, |rt, x| rt.cos(&x[0])),
+    ("tanh", 1, |rt, x| rt.tanh(&x[0])),
+    ("sigmoid", 1, |rt, x| rt.sigmoid(&x[0])),
+    ("relu", 1, |rt, x| rt.relu(&x[0])),
+    ("gelu", 1, |rt, x| rt.gelu(&x[0])),
+    ("silu", 1, |rt, x| rt.silu(&x[0])),
+];
+
+impl Question {
+    /// The workload that the operation asks for; nothing is computed.
+    pub fn workload(&self, runtime: &Runtime) -> Result<Workload> {
+        let Some((name, inputs, ask)) = OPERATIONS.iter().find(|o| o.0 == self.operation) else {
+            let names: Vec<_> = OPERATIONS.iter().map(|o| o.0).collect();
+            bail!("`{}` is not an operation; use one of {}", self.operation, names.join(", "));
+        };
+        let given = self.shapes.len();
+        ensure!(given == *inputs, "{name} takes {inputs} shapes, {given} were given");
+        let mut tensors = Vec::new();
+        for text in &self.shapes {
+            tensors.push(Tensor::zeros(&shape(text)?, self.dtype)?);
+        }
+        if self.transpose_b {
+            ensure!(*name == "matmul", "--transpose-b belongs to matmul");
+            tensors[1] = transposed_memory(&tensors[1])?;
+        }
+        let workloads = runtime.workloads(|rt| ask(rt, &tensors))?;
+        workloads.into_iter().next().with_context(|| format!("{name} on these shapes computes nothing"))
+    }
+}
+
+/// A tensor of the same shape whose memory runs along the other axis.
+fn transposed_memory(tensor: &Tensor) -> Result<Tensor> {
+    let mut turned = tensor.shape().to_vec();
+    let rank = turned.len();
+    ensure!(rank >= 2, "--transpose-b needs a second operand of two or more axes");
+    turned.swap(rank - 2, rank - 1);
+    Ok(Tensor::zeros(&turned, tensor.dtype())?.transpose())
+}
+
+/// `64x64` as sizes; `scalar` has none.
+fn shape(text: &str) -> Result<Vec<usize>> {
+    if text == "scalar" {
+        return Ok(Vec::new());
+    }
+    text.split(['x', '×'])
+        .map(|part| part.parse().with_context(|| format!("`{text}` is not a shape; write sizes like 64x64")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_read() {
+        assert_eq!(shape("2x3x4").unwrap(), [2, 3, 4]);
+        assert_eq!(shape("7").unwrap(), [7]);
+        assert!(shape("scalar").unwrap().is_empty());
+        assert!(shape("2x").is_err() && shape("-1").is_err() && shape("").is_err());
+    }
+}
