@@ -53,6 +53,12 @@ impl<'a> Operand<'a> {
         self.first.cast()
     }
 
+    /// The address of element `[0, 0, …]`, whatever its type.
+    #[inline]
+    pub fn ptr_bytes(&self) -> *mut u8 {
+        self.first
+    }
+
     /// The address of element `[0, 0, …]`, to be written if this is an output.
     #[inline]
     pub fn ptr_mut<T: Element>(&self) -> *mut T {

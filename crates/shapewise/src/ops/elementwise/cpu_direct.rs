@@ -1,7 +1,7 @@
 //! One loop from memory to memory for each common function and chain, on real floats.
 #![allow(unsafe_code)]
 
-use super::cpu_lines::{LineElement, Lines, has_loop};
+use super::cpu_lines::{LineElement, Lines};
 use super::formula::Recognised;
 use super::grid::Grid;
 use super::program::MAX_INPUTS;
@@ -87,7 +87,7 @@ impl Kernel for Direct {
 
 /// Why there is no loop for the program or its layouts.
 fn unfit(workload: &Workload) -> Option<Refusal> {
-    let Some(found) = Recognised::program(program_of(workload)) else {
+    let Some(found) = recognise(workload) else {
         return Some(Refusal::Shape("a function or chain with a loop of its own".into()));
     };
     let inner = |strides: &[isize]| strides[strides.len() - 1];
@@ -102,8 +102,21 @@ fn unfit(workload: &Workload) -> Option<Refusal> {
     if !unit(inner(&workload.outputs()[0].strides)) || !arguments.iter().all(|&s| s == 0 || unit(s)) {
         return Some(Refusal::Shape("elements side by side, or repeated, along the inner axis".into()));
     }
-    let fits = has_loop(found.recipe.arity(), repeated(arguments));
+    let fits = found.recipe.has_loop(repeated(arguments));
     (!fits).then(|| Refusal::Shape("another pattern of repeated arguments".into()))
+}
+
+/// The loop for a workload, with a repeated argument in second place if the two may change places.
+fn recognise(workload: &Workload) -> Option<Recognised> {
+    let mut found = Recognised::program(program_of(workload))?;
+    let repeats = |source: Source| match source {
+        Source::Input(i) => workload.inputs()[i as usize].strides.last() == Some(&0),
+        _ => true,
+    };
+    if found.recipe.commutes() && repeats(found.arguments[0]) {
+        found.arguments.swap(0, 1);
+    }
+    Some(found)
 }
 
 /// Bit k: the k-th argument has the stride 0.
@@ -120,7 +133,7 @@ struct Argument<T> {
 
 fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), KernelError> {
     let program = program_of(call.workload);
-    let Some(found) = Recognised::program(program) else {
+    let Some(found) = recognise(call.workload) else {
         return Err(KernelError("the program has no direct loop".into()));
     };
     let constants = found.arguments.map(|source| match source {

@@ -24,18 +24,13 @@ pub(super) struct Lines<T> {
     pub(super) stream: bool,
 }
 
-/// Whether there is a loop for arguments that repeat in this way.
-pub(super) const fn has_loop(arity: usize, repeated: u8) -> bool {
-    matches!((arity, repeated), (1, 0) | (2, 0..=2) | (3, 0 | 0b100 | 0b110))
-}
-
 /// An element type that lines are made of.
 pub(super) trait LineElement: Scalar {
     /// Runs a recipe over lines.
     ///
     /// # Safety
     /// Every argument may be read and the output written at all rows × length positions, the output overlaps no
-    /// argument except exactly, and [`has_loop`] holds.
+    /// argument except exactly, and [`Recipe::has_loop`] holds.
     unsafe fn run(isa: Isa, recipe: Recipe, lines: Lines<Self>);
 }
 
@@ -53,28 +48,58 @@ struct Task<T, F, const REPEATED: u8> {
     formula: PhantomData<F>,
 }
 
+impl<T, F, const REPEATED: u8> Task<T, F, REPEATED> {
+    fn new(lines: Lines<T>) -> Self {
+        Self { lines, formula: PhantomData }
+    }
+}
+
 macro_rules! line_element {
     ($t:ident) => {
         impl LineElement for $t {
             #[inline]
             unsafe fn run(isa: Isa, recipe: Recipe, lines: Lines<$t>) {
-                debug_assert!(has_loop(recipe.arity(), lines.repeated));
+                debug_assert!(recipe.has_loop(lines.repeated));
                 recipe.visit(Start { isa, lines });
             }
         }
 
+        // Each method names only the loops that it needs, so that no others are compiled.
         impl Visitor<$t> for Start<$t> {
             #[inline]
-            fn visit<F: Formula<$t>>(self) {
-                let Self { isa, lines } = self;
-                match (F::ARITY, lines.repeated) {
-                    _ if !F::LIGHT => isa.run(Task::<$t, F, ANY> { lines, formula: PhantomData }),
-                    (1, _) | (_, 0) => isa.run(Task::<$t, F, 0> { lines, formula: PhantomData }),
-                    (2, 1) => isa.run(Task::<$t, F, 1> { lines, formula: PhantomData }),
-                    (2, _) => isa.run(Task::<$t, F, 2> { lines, formula: PhantomData }),
-                    (_, 0b100) => isa.run(Task::<$t, F, 0b100> { lines, formula: PhantomData }),
-                    _ => isa.run(Task::<$t, F, 0b110> { lines, formula: PhantomData }),
+            fn heavy<F: Formula<$t>>(self) {
+                self.isa.run(Task::<$t, F, ANY>::new(self.lines));
+            }
+            #[inline]
+            fn unary<F: Formula<$t>>(self) {
+                self.isa.run(Task::<$t, F, 0>::new(self.lines));
+            }
+            #[inline]
+            fn commuting<F: Formula<$t>>(self) {
+                match self.lines.repeated {
+                    0 => self.isa.run(Task::<$t, F, 0>::new(self.lines)),
+                    _ => self.isa.run(Task::<$t, F, 0b10>::new(self.lines)),
                 }
+            }
+            #[inline]
+            fn binary<F: Formula<$t>>(self) {
+                match self.lines.repeated {
+                    0 => self.isa.run(Task::<$t, F, 0>::new(self.lines)),
+                    0b01 => self.isa.run(Task::<$t, F, 0b01>::new(self.lines)),
+                    _ => self.isa.run(Task::<$t, F, 0b10>::new(self.lines)),
+                }
+            }
+            #[inline]
+            fn ternary<F: Formula<$t>>(self) {
+                match self.lines.repeated {
+                    0 => self.isa.run(Task::<$t, F, 0>::new(self.lines)),
+                    0b100 => self.isa.run(Task::<$t, F, 0b100>::new(self.lines)),
+                    _ => self.isa.run(Task::<$t, F, 0b110>::new(self.lines)),
+                }
+            }
+            #[inline]
+            fn constants<F: Formula<$t>>(self) {
+                self.isa.run(Task::<$t, F, 0b110>::new(self.lines));
             }
         }
 
@@ -160,12 +185,19 @@ unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const S
                 i += 4 * lanes;
             }
         }
-        while i + lanes <= length {
+        while !F::LIGHT && i < length {
+            // One copy of a long formula for whole registers and the rest.
+            let n = (length - i).min(lanes);
+            let y = F::apply(s, some::<T, S, F>(s, x, splats, repeated, i, n));
+            s.store_first(out.add(i), y, n);
+            i += n;
+        }
+        while F::LIGHT && i + lanes <= length {
             let y = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i));
             s.store(out.add(i), y);
             i += lanes;
         }
-        if i < length {
+        if F::LIGHT && i < length {
             let y = F::apply(s, some::<T, S, F>(s, x, splats, repeated, i, length - i));
             s.store_first(out.add(i), y, length - i);
         }

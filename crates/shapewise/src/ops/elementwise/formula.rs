@@ -18,14 +18,36 @@ pub(super) trait Formula<T: Scalar>: Copy {
     fn apply<S: Lanes<T>>(s: S, x: [S::V; 3]) -> S::V;
 }
 
-/// Receives the type of a recipe's formula.
+/// Receives the type of a recipe's formula, by which arguments may repeat one element along a row.
 pub(super) trait Visitor<T: Scalar> {
-    /// Runs with the formula.
-    fn visit<F: Formula<T>>(self);
+    /// A slow function: any.
+    fn heavy<F: Formula<T>>(self);
+    /// One argument, which does not.
+    fn unary<F: Formula<T>>(self);
+    /// Two arguments: none or the second; the first is exchanged with it.
+    fn commuting<F: Formula<T>>(self);
+    /// Two arguments: none or either.
+    fn binary<F: Formula<T>>(self);
+    /// Three arguments: none, the third, or the second and third.
+    fn ternary<F: Formula<T>>(self);
+    /// All but the first: they are constants.
+    fn constants<F: Formula<T>>(self);
+}
+
+/// Which of a recipe's arguments may repeat one element along a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types)] // named as the visitor's methods
+enum Repeats {
+    heavy,
+    unary,
+    commuting,
+    binary,
+    ternary,
+    constants,
 }
 
 macro_rules! formulas {
-    ($($(#[$doc:meta])* $name:ident: $arity:literal, $weight:literal, |$s:ident, $x:ident| $body:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $repeats:ident $arity:literal, $weight:literal, |$s:ident, $x:ident| $body:expr;)*) => {
         /// A function or chain with a loop of its own.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Recipe {$($(#[$doc])* $name,)*}
@@ -41,6 +63,10 @@ macro_rules! formulas {
                 self.weight() <= LIGHT
             }
 
+            const fn repeats(self) -> Repeats {
+                match self {$(Self::$name => Repeats::$repeats,)*}
+            }
+
             /// Number of arguments.
             pub(super) const fn arity(self) -> usize {
                 match self {$(Self::$name => $arity,)*}
@@ -49,7 +75,7 @@ macro_rules! formulas {
             /// Calls the visitor with the formula's type.
             #[inline]
             pub(super) fn visit<T: Scalar>(self, visitor: impl Visitor<T>) {
-                match self {$(Self::$name => visitor.visit::<formulas::$name>(),)*}
+                match self {$(Self::$name => visitor.$repeats::<formulas::$name>(),)*}
             }
         }
 
@@ -74,41 +100,34 @@ macro_rules! formulas {
 }
 
 formulas! {
-    Add: 2, 1, |s, x| s.add(x[0], x[1]);
-    Sub: 2, 1, |s, x| s.sub(x[0], x[1]);
-    Mul: 2, 1, |s, x| s.mul(x[0], x[1]);
-    Div: 2, 4, |s, x| s.div(x[0], x[1]);
-    Min: 2, 3, |s, x| s.min_nan(x[0], x[1]);
-    Max: 2, 3, |s, x| s.max_nan(x[0], x[1]);
-    Pow: 2, 90, |s, x| math::pow(s, x[0], x[1]);
-    Neg: 1, 1, |s, x| s.neg(x[0]);
-    Abs: 1, 1, |s, x| s.abs(x[0]);
-    Exp: 1, 20, |s, x| math::exp(s, x[0]);
-    Log: 1, 30, |s, x| math::log(s, x[0]);
-    Sqrt: 1, 4, |s, x| s.sqrt(x[0]);
-    Rsqrt: 1, 8, |s, x| math::rsqrt(s, x[0]);
-    Sin: 1, 28, |s, x| math::sin(s, x[0]);
-    Cos: 1, 28, |s, x| math::cos(s, x[0]);
-    Tanh: 1, 20, |s, x| math::tanh(s, x[0]);
-    Sigmoid: 1, 28, |s, x| math::sigmoid(s, x[0]);
-    Relu: 1, 1, |s, x| relu(s, x[0]);
-    Gelu: 1, 36, |s, x| math::gelu(s, x[0]);
-    Silu: 1, 30, |s, x| math::silu(s, x[0]);
+    Add: commuting 2, 1, |s, x| s.add(x[0], x[1]);
+    Sub: binary 2, 1, |s, x| s.sub(x[0], x[1]);
+    Mul: commuting 2, 1, |s, x| s.mul(x[0], x[1]);
+    Div: binary 2, 4, |s, x| s.div(x[0], x[1]);
+    Min: commuting 2, 3, |s, x| s.min_nan(x[0], x[1]);
+    Max: commuting 2, 3, |s, x| s.max_nan(x[0], x[1]);
+    Pow: heavy 2, 90, |s, x| math::pow(s, x[0], x[1]);
+    Neg: unary 1, 1, |s, x| s.neg(x[0]);
+    Abs: unary 1, 1, |s, x| s.abs(x[0]);
+    Exp: heavy 1, 20, |s, x| math::exp(s, x[0]);
+    Log: heavy 1, 30, |s, x| math::log(s, x[0]);
+    Sqrt: unary 1, 4, |s, x| s.sqrt(x[0]);
+    Rsqrt: heavy 1, 8, |s, x| math::rsqrt(s, x[0]);
+    Sin: heavy 1, 28, |s, x| math::sin(s, x[0]);
+    Cos: heavy 1, 28, |s, x| math::cos(s, x[0]);
+    Tanh: heavy 1, 20, |s, x| math::tanh(s, x[0]);
+    Sigmoid: heavy 1, 28, |s, x| math::sigmoid(s, x[0]);
+    Relu: unary 1, 1, |s, x| relu(s, x[0]);
+    Gelu: heavy 1, 36, |s, x| math::gelu(s, x[0]);
+    Silu: heavy 1, 30, |s, x| math::silu(s, x[0]);
     /// The second argument is the slope.
-    LeakyRelu: 2, 3, |s, x| s.select(s.lt(s.splat(T::ZERO), x[0]), x[0], s.mul(x[0], x[1]));
+    LeakyRelu: constants 2, 3, |s, x| s.select(s.lt(s.splat(T::ZERO), x[0]), x[0], s.mul(x[0], x[1]));
     /// The second and third arguments are the range; in this order NaN comes through.
-    Clamp: 3, 2, |s, x| s.min(x[2], s.max(x[1], x[0]));
-    AddRelu: 2, 2, |s, x| relu(s, s.add(x[0], x[1]));
-    MulRelu: 2, 2, |s, x| relu(s, s.mul(x[0], x[1]));
-    AddGelu: 2, 37, |s, x| math::gelu(s, s.add(x[0], x[1]));
-    AddSilu: 2, 31, |s, x| math::silu(s, s.add(x[0], x[1]));
-    AddTanh: 2, 21, |s, x| math::tanh(s, s.add(x[0], x[1]));
-    AddSigmoid: 2, 29, |s, x| math::sigmoid(s, s.add(x[0], x[1]));
+    Clamp: constants 3, 2, |s, x| s.min(x[2], s.max(x[1], x[0]));
+    AddRelu: commuting 2, 2, |s, x| relu(s, s.add(x[0], x[1]));
     /// Rounded twice, so that every kernel gives the same bits.
-    MulAdd: 3, 2, |s, x| s.add(s.mul(x[0], x[1]), x[2]);
-    MulAddRelu: 3, 3, |s, x| relu(s, s.add(s.mul(x[0], x[1]), x[2]));
-    AddMul: 3, 2, |s, x| s.mul(s.add(x[0], x[1]), x[2]);
-    SubMul: 3, 2, |s, x| s.mul(s.sub(x[0], x[1]), x[2]);
+    MulAdd: ternary 3, 2, |s, x| s.add(s.mul(x[0], x[1]), x[2]);
+    MulAddRelu: ternary 3, 3, |s, x| relu(s, s.add(s.mul(x[0], x[1]), x[2]));
 }
 
 /// max(x, 0) that lets NaN through.
@@ -155,15 +174,35 @@ impl Recipe {
         })
     }
 
+    /// Whether there is a loop for arguments of which those with a bit set repeat one element along a row.
+    pub(super) const fn has_loop(self, repeated: u8) -> bool {
+        match self.repeats() {
+            Repeats::heavy => true,
+            Repeats::unary => repeated == 0,
+            Repeats::commuting => repeated == 0 || repeated == 0b10,
+            Repeats::binary => repeated <= 0b10,
+            Repeats::ternary => matches!(repeated, 0 | 0b100 | 0b110),
+            Repeats::constants => repeated == self.constants(),
+        }
+    }
+
+    /// The arguments that are always constants.
+    pub(super) const fn constants(self) -> u8 {
+        match self.repeats() {
+            Repeats::constants => (1 << self.arity()) - 2,
+            _ => 0,
+        }
+    }
+
+    /// Whether the two arguments may change places.
+    pub(super) const fn commutes(self) -> bool {
+        matches!(self.repeats(), Repeats::commuting)
+    }
+
     /// This recipe followed by a function of its result alone.
     const fn then(self, function: Function) -> Option<Self> {
         Some(match (self, function) {
             (Self::Add, Function::Relu) => Self::AddRelu,
-            (Self::Mul, Function::Relu) => Self::MulRelu,
-            (Self::Add, Function::Gelu) => Self::AddGelu,
-            (Self::Add, Function::Silu) => Self::AddSilu,
-            (Self::Add, Function::Tanh) => Self::AddTanh,
-            (Self::Add, Function::Sigmoid) => Self::AddSigmoid,
             (Self::MulAdd, Function::Relu) => Self::MulAddRelu,
             _ => return None,
         })
@@ -173,8 +212,6 @@ impl Recipe {
     const fn then_with(self, function: Function) -> Option<Self> {
         Some(match (self, function) {
             (Self::Mul, Function::Add) => Self::MulAdd,
-            (Self::Add, Function::Mul) => Self::AddMul,
-            (Self::Sub, Function::Mul) => Self::SubMul,
             _ => return None,
         })
     }
@@ -229,7 +266,6 @@ mod tests {
         assert_eq!(recipe(3, |x| (x[0] * x[1] + x[2]).relu()), Some(Recipe::MulAddRelu));
         assert_eq!(recipe(3, |x| x[2] + x[0] * x[1]), Some(Recipe::MulAdd));
         assert_eq!(recipe(1, |x| x[0].clamp(0.0, 6.0)), Some(Recipe::Clamp));
-        assert_eq!(recipe(2, |x| (x[0] + x[1]).gelu()), Some(Recipe::AddGelu));
     }
 
     #[test]

@@ -2,12 +2,16 @@
 
 mod canonical;
 mod cost;
+mod cpu_block_functions;
+mod cpu_block_memory;
+mod cpu_blocks;
 mod cpu_direct;
 mod cpu_lines;
 mod cpu_reference;
 mod formula;
 mod function;
 mod grid;
+mod plan;
 mod program;
 mod value;
 
@@ -28,6 +32,10 @@ pub static KERNELS: &[&dyn Kernel] = &[
     &cpu_direct::AVX2,
     &cpu_direct::NEON,
     &cpu_direct::PORTABLE,
+    &cpu_blocks::AVX512,
+    &cpu_blocks::AVX2,
+    &cpu_blocks::NEON,
+    &cpu_blocks::PORTABLE,
     &cpu_reference::Reference,
 ];
 
@@ -359,5 +367,7 @@ fn output_shape(inputs: &[TensorView<'_>]) -> Result<Shape> {
     rest.iter().try_fold(shape_of(first), |shape, view| shape.broadcast(&shape_of(view), "element-wise"))
 }
 
+#[cfg(test)]
+mod conformance;
 #[cfg(test)]
 mod tests;
