@@ -1,6 +1,7 @@
 //! Every function on blocks of every type. Floats run the vectorised recipes; the other loops are plain and
 //! vectorised by the compiler, for the instruction set they are entered with.
 #![allow(unsafe_code)]
+#![allow(clippy::cast_lossless)] // one macro casts every pair of types
 
 use half::{bf16, f16};
 use num_complex::Complex;
