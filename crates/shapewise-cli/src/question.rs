@@ -3,6 +3,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use shapewise::ops::Workload;
+use shapewise::ops::norm::NormOptions;
+use shapewise::ops::reduce::Over;
 use shapewise::{DType, Runtime, Tensor};
 
 /// Shown below the help of commands that take a question.
@@ -10,10 +12,13 @@ pub const EXAMPLES: &str = "Operations:
   matmul A B            the product of two (batches of) matrices
   add sub mul div minimum maximum pow A B
   neg abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu A
+  sum mean prod max min argmax argmin A     over --axis, or everything
+  softmax log_softmax layer_norm rms_norm A along the last axis
 
 Examples:
   shapewise bench matmul 512x512 512x512
   shapewise explain matmul 1x4096 4096x4096 --transpose-b
+  shapewise bench sum 4096x4096 --axis 0
   shapewise bench add 1000000 1000000 --dtype f64";
 
 /// Which operation, on what.
@@ -30,33 +35,47 @@ pub struct Question {
     /// matmul: the second operand's memory is transposed
     #[arg(long)]
     transpose_b: bool,
+    /// Reductions: the axis, negative from the last [default: all]
+    #[arg(long, allow_negative_numbers = true)]
+    axis: Option<isize>,
 }
 
-type Ask = fn(&Runtime, &[Tensor]) -> shapewise::Result<Tensor>;
+type Ask = fn(&Runtime, &[Tensor], Over) -> shapewise::Result<Tensor>;
 
 /// Operations by name, with their number of inputs.
 const OPERATIONS: &[(&str, usize, Ask)] = &[
-    ("matmul", 2, |rt, x| rt.matmul(&x[0], &x[1])),
-    ("add", 2, |rt, x| rt.add(&x[0], &x[1])),
-    ("sub", 2, |rt, x| rt.sub(&x[0], &x[1])),
-    ("mul", 2, |rt, x| rt.mul(&x[0], &x[1])),
-    ("div", 2, |rt, x| rt.div(&x[0], &x[1])),
-    ("minimum", 2, |rt, x| rt.minimum(&x[0], &x[1])),
-    ("maximum", 2, |rt, x| rt.maximum(&x[0], &x[1])),
-    ("pow", 2, |rt, x| rt.pow(&x[0], &x[1])),
-    ("neg", 1, |rt, x| rt.neg(&x[0])),
-    ("abs", 1, |rt, x| rt.abs(&x[0])),
-    ("exp", 1, |rt, x| rt.exp(&x[0])),
-    ("log", 1, |rt, x| rt.log(&x[0])),
-    ("sqrt", 1, |rt, x| rt.sqrt(&x[0])),
-    ("rsqrt", 1, |rt, x| rt.rsqrt(&x[0])),
-    ("sin", 1, |rt, x| rt.sin(&x[0])),
-    ("cos", 1, |rt, x| rt.cos(&x[0])),
-    ("tanh", 1, |rt, x| rt.tanh(&x[0])),
-    ("sigmoid", 1, |rt, x| rt.sigmoid(&x[0])),
-    ("relu", 1, |rt, x| rt.relu(&x[0])),
-    ("gelu", 1, |rt, x| rt.gelu(&x[0])),
-    ("silu", 1, |rt, x| rt.silu(&x[0])),
+    ("matmul", 2, |rt, x, _| rt.matmul(&x[0], &x[1])),
+    ("add", 2, |rt, x, _| rt.add(&x[0], &x[1])),
+    ("sub", 2, |rt, x, _| rt.sub(&x[0], &x[1])),
+    ("mul", 2, |rt, x, _| rt.mul(&x[0], &x[1])),
+    ("div", 2, |rt, x, _| rt.div(&x[0], &x[1])),
+    ("minimum", 2, |rt, x, _| rt.minimum(&x[0], &x[1])),
+    ("maximum", 2, |rt, x, _| rt.maximum(&x[0], &x[1])),
+    ("pow", 2, |rt, x, _| rt.pow(&x[0], &x[1])),
+    ("neg", 1, |rt, x, _| rt.neg(&x[0])),
+    ("abs", 1, |rt, x, _| rt.abs(&x[0])),
+    ("exp", 1, |rt, x, _| rt.exp(&x[0])),
+    ("log", 1, |rt, x, _| rt.log(&x[0])),
+    ("sqrt", 1, |rt, x, _| rt.sqrt(&x[0])),
+    ("rsqrt", 1, |rt, x, _| rt.rsqrt(&x[0])),
+    ("sin", 1, |rt, x, _| rt.sin(&x[0])),
+    ("cos", 1, |rt, x, _| rt.cos(&x[0])),
+    ("tanh", 1, |rt, x, _| rt.tanh(&x[0])),
+    ("sigmoid", 1, |rt, x, _| rt.sigmoid(&x[0])),
+    ("relu", 1, |rt, x, _| rt.relu(&x[0])),
+    ("gelu", 1, |rt, x, _| rt.gelu(&x[0])),
+    ("silu", 1, |rt, x, _| rt.silu(&x[0])),
+    ("sum", 1, |rt, x, over| rt.sum(&x[0], over)),
+    ("mean", 1, |rt, x, over| rt.mean(&x[0], over)),
+    ("prod", 1, |rt, x, over| rt.prod(&x[0], over)),
+    ("max", 1, |rt, x, over| rt.max(&x[0], over)),
+    ("min", 1, |rt, x, over| rt.min(&x[0], over)),
+    ("argmax", 1, |rt, x, over| rt.argmax(&x[0], over)),
+    ("argmin", 1, |rt, x, over| rt.argmin(&x[0], over)),
+    ("softmax", 1, |rt, x, _| rt.softmax(&x[0], -1)),
+    ("log_softmax", 1, |rt, x, _| rt.log_softmax(&x[0], -1)),
+    ("layer_norm", 1, |rt, x, _| rt.layer_norm(&x[0], 1, &NormOptions::new())),
+    ("rms_norm", 1, |rt, x, _| rt.rms_norm(&x[0], 1, &NormOptions::new())),
 ];
 
 impl Question {
@@ -76,7 +95,8 @@ impl Question {
             ensure!(*name == "matmul", "--transpose-b belongs to matmul");
             tensors[1] = transposed_memory(&tensors[1])?;
         }
-        let workloads = runtime.workloads(|rt| ask(rt, &tensors))?;
+        let over = self.axis.map_or(Over::from(..), Over::from);
+        let workloads = runtime.workloads(|rt| ask(rt, &tensors, over))?;
         workloads.into_iter().next().with_context(|| format!("{name} on these shapes computes nothing"))
     }
 }

@@ -1,4 +1,24 @@
 //! One call, many kernels, and a choice you can ask about.
+//!
+//! A [`Runtime`] measures the machine once, counts what each kernel would execute for a call's shapes, runs the
+//! fastest and says why.
+//!
+//! ```
+//! use shapewise::{Runtime, Tensor};
+//!
+//! let rt = Runtime::builder().threads(1).without_calibration().build()?; // `Runtime::new()` measures the machine
+//! let a = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+//! let c = rt.relu(&rt.matmul(&a, &a.transpose())?)?;
+//! assert_eq!(c.as_slice::<f32>()?, [5.0, 11.0, 11.0, 25.0]);
+//!
+//! let why = rt.explain(|rt| rt.matmul(&a, &a))?;
+//! assert!(why.chosen.starts_with("cpu::matmul::"));
+//! # Ok::<(), shapewise::Error>(())
+//! ```
+//!
+//! - [`tensor`]: element types, views, conversions.
+//! - [`ops`]: what can be computed; each operation's folder has its calls and all its kernels.
+//! - [`selection`]: how a kernel is chosen, and kernels of your own.
 #![deny(unsafe_code)]
 
 pub mod backends;
