@@ -166,7 +166,7 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
             };
             // SAFETY: operands are valid for every index of the workload, of which this is a part; `supports`
             // made sure of the inner strides; an output overlaps inputs only exactly, and parts are disjoint.
-            unsafe { T::run(isa, found.recipe, lines) }
+            unsafe { T::run(isa, found.recipe, &lines) }
         });
     };
     let whole = Grid::new(call.workload);

@@ -31,25 +31,26 @@ pub(super) trait LineElement: Scalar {
     /// # Safety
     /// Every argument may be read and the output written at all rows × length positions, the output overlaps no
     /// argument except exactly, and [`Recipe::has_loop`] holds.
-    unsafe fn run(isa: Isa, recipe: Recipe, lines: Lines<Self>);
+    unsafe fn run(isa: Isa, recipe: Recipe, lines: &Lines<Self>);
 }
 
-struct Start<T> {
+struct Start<'a, T> {
     isa: Isa,
-    lines: Lines<T>,
+    lines: &'a Lines<T>,
 }
 
 /// Which arguments repeat is found out at run time: beside slow functions that costs nothing.
 const ANY: u8 = u8::MAX;
 
 /// One formula with its repeated arguments known to the compiler.
-struct Task<T, F, const REPEATED: u8> {
-    lines: Lines<T>,
+struct Task<'a, T, F, const REPEATED: u8> {
+    lines: &'a Lines<T>,
     formula: PhantomData<F>,
 }
 
-impl<T, F, const REPEATED: u8> Task<T, F, REPEATED> {
-    fn new(lines: Lines<T>) -> Self {
+impl<'a, T, F, const REPEATED: u8> Task<'a, T, F, REPEATED> {
+    #[inline]
+    fn new(lines: &'a Lines<T>) -> Self {
         Self { lines, formula: PhantomData }
     }
 }
@@ -58,14 +59,14 @@ macro_rules! line_element {
     ($t:ident) => {
         impl LineElement for $t {
             #[inline]
-            unsafe fn run(isa: Isa, recipe: Recipe, lines: Lines<$t>) {
+            unsafe fn run(isa: Isa, recipe: Recipe, lines: &Lines<$t>) {
                 debug_assert!(recipe.has_loop(lines.repeated));
                 recipe.visit(Start { isa, lines });
             }
         }
 
         // Each method names only the loops that it needs, so that no others are compiled.
-        impl Visitor<$t> for Start<$t> {
+        impl Visitor<$t> for Start<'_, $t> {
             #[inline]
             fn heavy<F: Formula<$t>>(self) {
                 self.isa.run(Task::<$t, F, ANY>::new(self.lines));
@@ -103,12 +104,12 @@ macro_rules! line_element {
             }
         }
 
-        impl<F: Formula<$t>, const REPEATED: u8> SimdTask for Task<$t, F, REPEATED> {
+        impl<F: Formula<$t>, const REPEATED: u8> SimdTask for Task<'_, $t, F, REPEATED> {
             type Output = ();
             #[inline(always)]
             fn run<S: Simd>(self, s: S) {
                 // SAFETY: the caller of `LineElement::run` vouched for the lines.
-                unsafe { all_rows::<$t, S, F, REPEATED>(s, &self.lines) }
+                unsafe { all_rows::<$t, S, F, REPEATED>(s, self.lines) }
             }
         }
     };
@@ -188,8 +189,12 @@ unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const S
         while !F::LIGHT && i < length {
             // One copy of a long formula for whole registers and the rest.
             let n = (length - i).min(lanes);
-            let y = F::apply(s, some::<T, S, F>(s, x, splats, repeated, i, n));
-            s.store_first(out.add(i), y, n);
+            let values = if n == lanes {
+                full::<T, S, F>(s, x, splats, repeated, i)
+            } else {
+                some::<T, S, F>(s, x, splats, repeated, i, n)
+            };
+            s.store_first(out.add(i), F::apply(s, values), n);
             i += n;
         }
         while F::LIGHT && i + lanes <= length {

@@ -1,6 +1,7 @@
 //! Which instruction sets this CPU has, and running an algorithm on one of them.
 use super::{Portable, SimdTask};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A family of vector instructions that kernels are compiled for.
 #[allow(clippy::unsafe_derive_deserialize)] // any value is valid: `run` asks the CPU itself
@@ -54,10 +55,14 @@ impl Isa {
         })
     }
 
-    /// Whether it is usable here.
+    /// Whether it is usable here: one load and a test, because every kernel asks.
     #[inline]
     pub fn is_available(self) -> bool {
-        Isa::available().contains(&self)
+        let mut bits = AVAILABLE.load(Ordering::Relaxed);
+        if bits == 0 {
+            bits = find_available();
+        }
+        bits >> self as u8 & 1 == 1
     }
 
     /// The best usable one.
@@ -101,6 +106,16 @@ impl Isa {
             _ => false,
         }
     }
+}
+
+/// Bit `isa as u8` for each usable one; zero before the first question (the portable one is always there).
+static AVAILABLE: AtomicU8 = AtomicU8::new(0);
+
+#[cold]
+fn find_available() -> u8 {
+    let bits = Isa::available().iter().fold(0, |bits, isa| bits | 1 << *isa as u8);
+    AVAILABLE.store(bits, Ordering::Relaxed);
+    bits
 }
 
 /// The best allowed instruction set by the value of `SHAPEWISE_ISA`.
