@@ -35,6 +35,8 @@ pub enum Operation {
     Matmul(matmul::MatmulAttributes),
     /// Batch, layer, RMS or group norm.
     Norm(norm::NormAttributes),
+    /// Matrix product with a right operand that was packed before.
+    PackedMatmul(matmul::MatmulAttributes),
     /// Elements along some axes to one result.
     Reduce(reduce::ReduceAttributes),
     /// Softmax or log-softmax along an axis.
@@ -52,6 +54,8 @@ pub enum OperationKind {
     Matmul,
     /// Batch, layer, RMS or group norm.
     Norm,
+    /// Matrix product with a right operand that was packed before.
+    PackedMatmul,
     /// Elements along some axes to one result.
     Reduce,
     /// Softmax or log-softmax along an axis.
@@ -66,6 +70,7 @@ impl OperationKind {
         OperationKind::Norm,
         OperationKind::Reduce,
         OperationKind::Softmax,
+        OperationKind::PackedMatmul,
     ];
 
     /// The name in kernels' names and on the command line.
@@ -74,6 +79,7 @@ impl OperationKind {
             Self::Elementwise => "elementwise",
             Self::Matmul => "matmul",
             Self::Norm => "norm",
+            Self::PackedMatmul => "packed_matmul",
             Self::Reduce => "reduce",
             Self::Softmax => "softmax",
         }
@@ -85,6 +91,7 @@ impl OperationKind {
             Self::Elementwise => elementwise::KERNELS,
             Self::Matmul => matmul::KERNELS,
             Self::Norm => norm::KERNELS,
+            Self::PackedMatmul => matmul::PACKED_KERNELS,
             Self::Reduce => reduce::KERNELS,
             Self::Softmax => softmax::KERNELS,
         }
@@ -98,6 +105,7 @@ impl Operation {
             Self::Elementwise(_) => OperationKind::Elementwise,
             Self::Matmul(_) => OperationKind::Matmul,
             Self::Norm(_) => OperationKind::Norm,
+            Self::PackedMatmul(_) => OperationKind::PackedMatmul,
             Self::Reduce(_) => OperationKind::Reduce,
             Self::Softmax(_) => OperationKind::Softmax,
         }
@@ -130,6 +138,7 @@ impl fmt::Display for Operation {
             Self::Elementwise(program) => write!(f, "elementwise {program}"),
             Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
             Self::Norm(attributes) => write!(f, "{attributes}"),
+            Self::PackedMatmul(attributes) => write!(f, "packed_matmul{attributes}"),
             Self::Reduce(attributes) => write!(f, "reduce {attributes}"),
             Self::Softmax(attributes) => write!(f, "{attributes}"),
         }

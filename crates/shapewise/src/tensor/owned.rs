@@ -236,7 +236,7 @@ impl Tensor {
         self.to_vec::<T>()?.pop().ok_or_else(none)
     }
 
-    fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+    pub(crate) fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         Ok(Arc::get_mut(&mut self.storage).ok_or(SHARED)?.bytes_mut())
     }
 }

@@ -20,8 +20,8 @@ use crate::tensor::{DType, Layout, Output, Shape, Strides, Tensor, TensorView, T
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fused<'a> {
-    bias: Option<TensorView<'a>>,
-    activation: Activation,
+    pub(super) bias: Option<TensorView<'a>>,
+    pub(super) activation: Activation,
 }
 
 impl<'a> Fused<'a> {

@@ -2,19 +2,31 @@
 
 mod api;
 mod cost;
+mod cpu_bandwidth;
 mod cpu_batch;
+#[cfg(feature = "blas")]
+mod cpu_blas;
 mod cpu_finish;
 #[cfg(feature = "gemm")]
 mod cpu_gemm_crate;
+mod cpu_half;
 mod cpu_kernels;
 mod cpu_micro;
 mod cpu_pack;
 mod cpu_packed;
 mod cpu_panel;
+mod cpu_panels;
+mod cpu_prepacked;
 mod cpu_problem;
 mod cpu_reference;
 mod cpu_small;
+mod cpu_stored;
+mod cpu_stream;
+mod cpu_stream_cost;
+mod cpu_stream_dot;
+mod cpu_stream_outer;
 mod plan;
+mod prepacked;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +35,7 @@ use std::fmt;
 use super::{Activation, Kernel};
 
 pub use api::Fused;
+pub use prepacked::{PACKED_KERNELS, PackedRhs};
 
 /// What is computed beyond the plain product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,6 +60,14 @@ impl fmt::Display for MatmulAttributes {
 
 /// Every kernel, reference last.
 pub static KERNELS: &[&dyn Kernel] = &[
+    &cpu_bandwidth::AVX512_VECTOR,
+    &cpu_bandwidth::AVX512_SKINNY,
+    &cpu_bandwidth::AVX2_VECTOR,
+    &cpu_bandwidth::AVX2_SKINNY,
+    &cpu_bandwidth::NEON_VECTOR,
+    &cpu_bandwidth::NEON_SKINNY,
+    &cpu_bandwidth::PORTABLE_VECTOR,
+    &cpu_bandwidth::PORTABLE_SKINNY,
     &cpu_kernels::AVX512_SMALL,
     &cpu_kernels::AVX512_PANEL,
     &cpu_kernels::AVX512_PACKED,
@@ -59,6 +80,12 @@ pub static KERNELS: &[&dyn Kernel] = &[
     &cpu_kernels::PORTABLE_SMALL,
     &cpu_kernels::PORTABLE_PANEL,
     &cpu_kernels::PORTABLE_PACKED,
+    &cpu_half::AVX512_HALF,
+    &cpu_half::AVX2_HALF,
+    &cpu_half::NEON_HALF,
+    &cpu_half::PORTABLE_HALF,
+    #[cfg(feature = "blas")]
+    &cpu_blas::SystemBlas,
     #[cfg(feature = "gemm")]
     &cpu_gemm_crate::GemmCrate,
     &cpu_reference::Reference,

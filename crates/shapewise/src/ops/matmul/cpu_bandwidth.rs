@@ -1,0 +1,132 @@
+//! The kernels bound by memory: matrix × vector, vector × matrix, and a few rows or columns.
+#![allow(unsafe_code)]
+
+use half::{bf16, f16};
+
+use super::cpu_batch::Products;
+use super::cpu_problem::{Gemm, Shared, Split};
+use super::cpu_reference::FLOATS;
+use super::cpu_stored::Stored;
+use super::cpu_stream::{self as stream, MAX_ROWS, Plan};
+use super::cpu_stream_cost as cost;
+use crate::backends::cpu::ThreadPool;
+use crate::backends::cpu::simd::Isa;
+use crate::device::DeviceInfo;
+use crate::ops::{
+    Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Variant, Workload,
+};
+use crate::tensor::{DType, Element};
+
+/// Streams the larger operand once, on one instruction set.
+pub(super) struct Bandwidth {
+    name: &'static str,
+    isa: Isa,
+    constraints: &'static [Constraint],
+}
+
+macro_rules! kernels {
+    ($($vector:ident $skinny:ident $isa:ident $name:literal;)*) => {$(
+        pub(super) static $vector: Bandwidth = Bandwidth {
+            name: concat!("cpu::matmul::", $name, "_vector"),
+            isa: Isa::$isa,
+            constraints: &[Constraint::DTypes(FLOATS), Constraint::Isa(Isa::$isa), VECTOR],
+        };
+        pub(super) static $skinny: Bandwidth = Bandwidth {
+            name: concat!("cpu::matmul::", $name, "_skinny"),
+            isa: Isa::$isa,
+            constraints: &[Constraint::DTypes(FLOATS), Constraint::Isa(Isa::$isa), SKINNY],
+        };
+    )*};
+}
+kernels! {
+    AVX512_VECTOR AVX512_SKINNY Avx512 "avx512";
+    AVX2_VECTOR AVX2_SKINNY Avx2 "avx2";
+    NEON_VECTOR NEON_SKINNY Neon "neon";
+    PORTABLE_VECTOR PORTABLE_SKINNY Portable "portable";
+}
+
+const VECTOR: Constraint = Constraint::Shape("a single row or column", |w| few(w) <= 1);
+const SKINNY: Constraint =
+    Constraint::Shape("between 2 and 16 rows or columns", |w| (2..=MAX_ROWS).contains(&few(w)));
+
+/// The smaller side of the result.
+fn few(workload: &Workload) -> usize {
+    let products = Products::describe(workload);
+    products.first().m.min(products.first().n)
+}
+
+impl Kernel for Bandwidth {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn operation(&self) -> OperationKind {
+        OperationKind::Matmul
+    }
+
+    fn variant(&self) -> Variant {
+        Variant::Vectorised
+    }
+
+    fn constraints(&self) -> &[Constraint] {
+        self.constraints
+    }
+
+    fn space(&self, _: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        ParameterSpace::threads(device.threads)
+    }
+
+    fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
+        cost::streamed(workload, parameters, device, self.isa)
+    }
+
+    fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
+        match call.workload.outputs()[0].dtype {
+            DType::F32 => self.products::<f32>(call),
+            DType::F64 => self.products::<f64>(call),
+            DType::F16 => self.products::<f16>(call),
+            DType::BF16 => self.products::<bf16>(call),
+            other => Err(KernelError(format!("{other} is not computed by this kernel").into())),
+        }
+    }
+}
+
+/// Threads inside a product, and products beside one another.
+pub(super) fn share(threads: usize, products: usize) -> (usize, usize) {
+    if threads > 1 && products >= threads { (1, threads) } else { (threads, 1) }
+}
+
+impl Bandwidth {
+    fn products<T: Stored + Element>(&self, call: &Call<'_>) -> Result<(), KernelError> {
+        let products = Products::<T>::of(call);
+        let first = *products.first();
+        if products.count == 0 || first.m == 0 || first.n == 0 {
+            return Ok(());
+        }
+        let pool = call.cpu().threads();
+        let (inside, beside) = share(call.parameters.threads().min(pool.threads()), products.count);
+        let plan = stream::plan(&stream::few_rows_left(first), self.isa, inside);
+        let size = plan.scratch().next_multiple_of(16);
+        let memory = call.cpu().scratch(size * beside * size_of::<T::Wide>())?;
+        let memory = Shared(memory.as_ptr().cast_mut().cast::<T::Wide>());
+        let shares = Split::into(products.count, beside);
+        let work = |share: usize, pool: &ThreadPool| {
+            let (start, count) = shares.piece(share);
+            for i in start..start + count {
+                // SAFETY: the call's operands are valid, and every share has its own part of the scratch memory.
+                unsafe { self.product(products.get(i), &plan, pool, memory.at(share * size)) };
+            }
+        };
+        if beside == 1 {
+            work(0, pool);
+        } else {
+            pool.run(beside, shares.blocks, &|share| work(share, pool));
+        }
+        Ok(())
+    }
+
+    unsafe fn product<T: Stored>(&self, g: Gemm<T>, plan: &Plan, pool: &ThreadPool, scratch: *mut T::Wide) {
+        // SAFETY: the caller's promise; the plan was made for a product of this shape.
+        unsafe { stream::stream(&stream::few_rows_left(g), self.isa, plan, pool, scratch) };
+    }
+}

@@ -1,0 +1,182 @@
+//! Products with a right operand in panels: all steps of a few neighbouring columns, one after the other.
+//!
+//! A panel is `k × width` elements, its last columns padded. Rows of the left operand are packed in groups that
+//! fill the registers; a panel's block stays in the first-level cache while the groups pass by, and the whole
+//! panel in the second while blocks of rows do.
+#![allow(unsafe_code)]
+#![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+
+use super::cpu_problem::Split;
+use super::cpu_stored::{Reads, Stored};
+use super::cpu_stream::{Out, Sums, finish};
+use super::cpu_stream_outer::{Tile, VECTORS, group};
+use crate::backends::cpu::simd::{Isa, Lanes};
+
+/// Steps of a panel that stay in the first-level cache while the rows pass by.
+const STEPS: usize = 256;
+/// Rows whose sums are kept at once.
+const ROWS: usize = 96;
+
+/// Columns of a panel on this instruction set.
+pub(super) fn width<T>(isa: Isa) -> usize {
+    VECTORS * isa.register_bytes() / size_of::<T>()
+}
+
+/// The most rows in a group: as many sums as the registers hold beside the operands.
+pub(super) const fn group_rows(register_bytes: usize) -> usize {
+    match register_bytes {
+        64 => 8,
+        32 => 6,
+        _ if cfg!(target_arch = "aarch64") => 8,
+        _ => 4,
+    }
+}
+
+/// Elements of scratch for the sums of some rows with one panel.
+pub(super) const fn sums(width: usize) -> usize {
+    ROWS * width
+}
+
+/// The left operand, packed in groups of rows: group after group, in each all steps, its rows side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Left<T> {
+    pub at: *const T,
+    pub k: usize,
+    pub groups: Split,
+}
+
+impl<T> Left<T> {
+    /// Blocks of groups with at most [`ROWS`] rows.
+    pub fn blocks(&self) -> Split {
+        Split::at_most(self.groups.blocks, (ROWS / self.groups.longest().max(1)).max(1))
+    }
+}
+
+/// Multiplies one block of rows with one panel and writes `columns` columns of results.
+///
+/// # Safety
+/// The panel and the rows can be read, the output (of all rows) can be written, and `scratch` has [`sums`] elements.
+#[inline(always)]
+pub(super) unsafe fn multiply<W, C, S>(
+    s: S,
+    panel: *const W,
+    left: &Left<W::Wide>,
+    block: usize,
+    out: &Out<C>,
+    columns: usize,
+    scratch: *mut W::Wide,
+) where
+    W: Stored,
+    C: Stored<Wide = W::Wide>,
+    S: Reads<W> + Reads<C>,
+{
+    let width = VECTORS * <S as Lanes<W::Wide>>::LANES;
+    let (start, count) = left.blocks().piece(block);
+    let first = left.groups.piece(start).0;
+    let mut p = 0;
+    loop {
+        let tile =
+            Tile { at: panel.wrapping_add(p * width), rs: width as isize, steps: STEPS.min(left.k - p) };
+        for g in start..start + count {
+            let (row, size) = left.groups.piece(g);
+            let x = left.at.wrapping_add(row * left.k + p * size);
+            // SAFETY: the group has packed rows and sums.
+            unsafe { sized::<W, S>(s, &tile, size, x, scratch.wrapping_add((row - first) * width), p == 0) };
+        }
+        p += tile.steps;
+        if p >= left.k {
+            break;
+        }
+    }
+    let last = left.groups.piece(start + count - 1);
+    let sums = Sums { at: scratch, rows: last.0 + last.1 - first, width };
+    // SAFETY: the sums of these rows are complete, and the output has them.
+    unsafe { finish::<C, S>(s, &sums, &out.from(first, 0), columns) };
+}
+
+/// One group of so many rows.
+#[inline(always)]
+unsafe fn sized<W: Stored, S: Reads<W>>(
+    s: S,
+    tile: &Tile<W>,
+    rows: usize,
+    x: *const W::Wide,
+    sums: *mut W::Wide,
+    first: bool,
+) {
+    let most = const { group_rows(S::LANES * size_of::<W::Wide>()) };
+    macro_rules! arms {
+        ($($rows:literal)*) => {
+            match rows {
+                // SAFETY: the caller's promise, for this number of rows.
+                $($rows if $rows <= most => unsafe { group::<W, S, $rows, VECTORS>(s, tile, x, sums, first) },)*
+                _ => debug_assert!(rows == 0, "a group of {rows} rows"),
+            }
+        };
+    }
+    arms!(1 2 3 4 5 6 7 8);
+}
+
+/// A part of a matrix that is copied step by step: `across` elements side by side, in each of `k` steps.
+#[derive(Clone, Copy)]
+pub(super) struct Part<W> {
+    pub at: *const W,
+    /// Distance between the elements of a step.
+    pub across: isize,
+    /// Distance between steps.
+    pub along: isize,
+    pub size: usize,
+    pub k: usize,
+}
+
+/// Copies a part: `pitch` elements for every step, zeros where the part has no more, from `W` to `P`.
+///
+/// # Safety
+/// The part can be read, and `to` has room for `k · pitch` elements.
+#[inline(always)]
+pub(super) unsafe fn pack<W, P, S>(s: S, part: &Part<W>, to: *mut P, pitch: usize)
+where
+    W: Stored,
+    P: Stored<Wide = W::Wide>,
+    S: Reads<W> + Reads<P>,
+{
+    let lanes = <S as Lanes<W::Wide>>::LANES;
+    for p in 0..part.k {
+        for i in part.size..pitch {
+            // SAFETY: the step has a place for it.
+            unsafe { to.add(p * pitch + i).write(P::NIL) };
+        }
+    }
+    if part.across == 1 {
+        for p in 0..part.k {
+            let from = part.at.wrapping_offset(p as isize * part.along);
+            for i in (0..part.size).step_by(lanes) {
+                let n = lanes.min(part.size - i);
+                // SAFETY: `n` elements of the step are left.
+                unsafe { s.write_first(to.add(p * pitch + i), read_some(s, from.wrapping_add(i), n), n) };
+            }
+        }
+        return;
+    }
+    let steps = if part.along == 1 { lanes } else { 1 };
+    for p in (0..part.k).step_by(steps) {
+        let n = steps.min(part.k - p);
+        for i in 0..part.size {
+            let from = part.at.wrapping_offset(i as isize * part.across + p as isize * part.along);
+            let mut some = [P::NIL; 16];
+            // SAFETY: `n` contiguous steps of the row are left, and each has its place.
+            unsafe {
+                s.write_first(some.as_mut_ptr(), read_some(s, from, n), n);
+                for (q, x) in some.iter().enumerate().take(n) {
+                    to.add((p + q) * pitch + i).write(*x);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn read_some<W: Stored, S: Reads<W>>(s: S, at: *const W, n: usize) -> S::V {
+    // SAFETY: the caller has so many elements there.
+    unsafe { if n == S::LANES { s.read(at) } else { s.read_first(at, n) } }
+}

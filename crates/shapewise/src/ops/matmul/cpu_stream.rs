@@ -1,0 +1,346 @@
+//! Few rows times a large matrix, bound by how fast the matrix comes from memory.
+//!
+//! The matrix `w` is read once and never packed. Where its rows are contiguous, [`outer`](super::cpu_stream_outer)
+//! walks a few of them side by side and adds to sums that wait in the cache; where its columns are,
+//! [`dot`](super::cpu_stream_dot) keeps the sums of a few columns in registers. Both leave plain sums in
+//! [`Sums`], which [`finish`] turns into results.
+#![allow(unsafe_code)]
+#![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+
+use super::cpu_problem::{Epilogue, Gemm, Split};
+use super::cpu_stored::{Reads, Stored, StoredTask};
+use super::{cpu_stream_dot as dot, cpu_stream_outer as outer};
+use crate::backends::cpu::ThreadPool;
+use crate::backends::cpu::simd::math::{self, Coefficients};
+use crate::backends::cpu::simd::{Isa, Lanes};
+use crate::ops::Activation;
+
+/// The most rows: beyond them the products cost more than the memory.
+pub(super) const MAX_ROWS: usize = 16;
+/// Bytes of sums that one pass over the matrix keeps; they share the second-level cache with the matrix.
+const SUMS_BYTES: usize = 256 << 10;
+/// Columns below which a part is not worth a thread, in bytes of a row.
+const LEAST_PART: usize = 256;
+
+/// The walk over the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walk {
+    /// Rows of `w` are contiguous (or nothing is, and they are gathered).
+    Outer,
+    /// Columns of `w` are contiguous.
+    Dot,
+}
+
+/// Sums of some columns: tiles of `width` columns, in each the rows one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Sums<T> {
+    pub at: *mut T,
+    pub rows: usize,
+    pub width: usize,
+}
+
+impl<T> Sums<T> {
+    /// The tile of column `column` (a multiple of the width), row `row`.
+    #[inline(always)]
+    pub fn row(&self, column: usize, row: usize) -> *mut T {
+        self.at.wrapping_add(column * self.rows + row * self.width)
+    }
+}
+
+/// The matrix as one thread sees it: its first column, and how many.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<W> {
+    pub at: *const W,
+    pub rs: isize,
+    pub cs: isize,
+    pub k: usize,
+    pub columns: usize,
+}
+
+/// How a product is computed: walk, tile, threads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub walk: Walk,
+    /// Columns of a tile.
+    pub width: usize,
+    /// Lanes of a vector.
+    pub lanes: usize,
+    /// Parts of the columns that threads take.
+    pub parts: Split,
+    /// Columns of a pass.
+    pub pass: usize,
+    pub threads: usize,
+    /// Elements of scratch for the packed rows.
+    pub packed: usize,
+    /// Elements of scratch for the sums of a part.
+    pub sums: usize,
+}
+
+/// The product with the few rows on the left.
+pub(super) fn few_rows_left<T: Copy>(g: Gemm<T>) -> Gemm<T> {
+    if g.n < g.m { g.transposed() } else { g }
+}
+
+/// The walk that reads the larger matrix (`b`) along its contiguous side.
+pub(super) fn walk<T>(g: &Gemm<T>) -> Walk {
+    let along_columns = g.b_rs == 1 && (g.b_cs != 1 || g.n == 1);
+    if along_columns && g.k > 1 { Walk::Dot } else { Walk::Outer }
+}
+
+/// Plans the product of a [`few_rows_left`] problem on so many threads.
+pub(super) fn plan<W: Stored>(g: &Gemm<W>, isa: Isa, threads: usize) -> Plan {
+    plan_sized(g, isa, threads, size_of::<W>(), size_of::<W::Wide>())
+}
+
+/// The same by the bytes of an element as it is stored and as it is computed with.
+pub(super) fn plan_sized<T>(g: &Gemm<T>, isa: Isa, threads: usize, stored: usize, wide: usize) -> Plan {
+    let walk = walk(g);
+    let lanes = isa.register_bytes() / wide;
+    let width = lanes * if g.m == 1 { outer::VECTORS_ONE } else { outer::VECTORS };
+    let least = (LEAST_PART / stored).max(width);
+    let tasks = match walk {
+        Walk::Outer => threads,
+        Walk::Dot => threads * 4,
+    };
+    let tasks = if threads == 1 { 1 } else { tasks.min(g.n.div_ceil(least)) };
+    let parts = Split::into(g.n.div_ceil(width), tasks);
+    let pass = (SUMS_BYTES / wide / g.m.max(1)).next_multiple_of(width).max(width);
+    let longest = (parts.longest() * width).min(pass);
+    let packed = match walk {
+        Walk::Outer => g.m * g.k,
+        Walk::Dot => g.m * g.k.next_multiple_of(lanes),
+    };
+    let sums = longest * g.m + dot::partial_sums(g.m, lanes);
+    Plan {
+        walk,
+        width,
+        lanes,
+        parts,
+        pass,
+        threads: threads.min(tasks).max(1),
+        packed,
+        sums: sums.next_multiple_of(16),
+    }
+}
+
+impl Plan {
+    /// Elements of scratch memory.
+    pub fn scratch(&self) -> usize {
+        self.packed.next_multiple_of(16) + self.parts.blocks * self.sums
+    }
+}
+
+/// Computes a [`few_rows_left`] product as planned.
+///
+/// # Safety
+/// The operands are valid; `scratch` has [`Plan::scratch`] elements and is aligned like a vector.
+pub(super) unsafe fn stream<W: Stored>(
+    g: &Gemm<W>,
+    isa: Isa,
+    plan: &Plan,
+    pool: &ThreadPool,
+    scratch: *mut W::Wide,
+) {
+    // SAFETY: the scratch memory begins with room for the packed rows.
+    let packed = unsafe { pack_rows(g, plan, scratch) };
+    let shared = Shared { packed, sums: scratch.wrapping_add(plan.packed.next_multiple_of(16)) };
+    pool.run(plan.threads, plan.parts.blocks, &|i| {
+        let (tile, tiles) = plan.parts.piece(i);
+        let (first, end) = (tile * plan.width, ((tile + tiles) * plan.width).min(g.n));
+        let part = g.part(0, g.m, first.min(g.n), end.saturating_sub(first));
+        let shared = &shared;
+        W::run(
+            isa,
+            Part { g: part, plan, packed: shared.packed, sums: shared.sums.wrapping_add(i * plan.sums) },
+        );
+    });
+}
+
+struct Shared<T> {
+    packed: *const T,
+    sums: *mut T,
+}
+// SAFETY: the packed rows are only read, and each part has its own sums.
+unsafe impl<T: Sync> Sync for Shared<T> {}
+
+/// Some columns of the result.
+struct Part<'a, W: Stored> {
+    g: Gemm<W>,
+    plan: &'a Plan,
+    packed: *const W::Wide,
+    sums: *mut W::Wide,
+}
+
+impl<W: Stored> StoredTask<W> for Part<'_, W> {
+    #[inline(always)]
+    fn run<S: Reads<W> + Reads<W::Wide>>(self, s: S) {
+        let (g, plan) = (&self.g, self.plan);
+        let mut column = 0;
+        while column < g.n {
+            let pass = g.part(0, g.m, column, plan.pass.min(g.n - column));
+            let w = Matrix { at: pass.b, rs: g.b_rs, cs: g.b_cs, k: g.k, columns: pass.n };
+            let sums = Sums { at: self.sums, rows: g.m, width: plan.width };
+            // SAFETY: the plan gave the packed rows, and room for the sums of a pass and of a few columns.
+            unsafe {
+                match plan.walk {
+                    Walk::Outer => outer::outer::<W, S>(s, &w, self.packed, &sums),
+                    Walk::Dot => {
+                        let partial = self.sums.wrapping_add(plan.sums - dot::partial_sums(g.m, plan.lanes));
+                        dot::dot::<W, S>(s, &w, self.packed, &sums, partial);
+                    }
+                }
+                finish::<W, S>(s, &sums, &Out::of(&pass), pass.n);
+            }
+            column += pass.n;
+        }
+    }
+}
+
+/// The few rows where they lie.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<X> {
+    pub at: *const X,
+    pub rs: isize,
+    pub cs: isize,
+    pub m: usize,
+    pub k: usize,
+}
+
+/// The few rows in the order in which the walk reads them: where they lie if they already have it.
+unsafe fn pack_rows<W: Stored>(g: &Gemm<W>, plan: &Plan, to: *mut W::Wide) -> *const W::Wide {
+    let rows = Rows { at: g.a, rs: g.a_rs, cs: g.a_cs, m: g.m, k: g.k };
+    if let (1, 1, Some(wide)) = (g.m, g.a_cs, W::as_wide(g.a)) {
+        return wide;
+    }
+    // SAFETY: the scratch memory has room for them.
+    unsafe {
+        match plan.walk {
+            Walk::Outer => outer::pack(&rows, outer::GROUP, to),
+            Walk::Dot => dot::pack(&rows, plan.lanes, to),
+        }
+    }
+    to
+}
+
+/// Where results go.
+#[derive(Clone, Copy)]
+pub(super) struct Out<C> {
+    pub c: *mut C,
+    pub rs: isize,
+    pub cs: isize,
+    pub epilogue: Epilogue<C>,
+}
+
+impl<C: Copy> Out<C> {
+    pub fn of(g: &Gemm<C>) -> Self {
+        Self { c: g.c, rs: g.c_rs, cs: g.c_cs, epilogue: g.epilogue }
+    }
+
+    /// The same from a later row and column on.
+    #[inline(always)]
+    pub fn from(&self, row: usize, column: usize) -> Self {
+        let at = |rs: isize, cs: isize| row as isize * rs + column as isize * cs;
+        let mut out = *self;
+        out.c = out.c.wrapping_offset(at(out.rs, out.cs));
+        let e = &mut out.epilogue;
+        e.bias = if e.bias.is_null() { e.bias } else { e.bias.wrapping_offset(at(e.bias_rs, e.bias_cs)) };
+        out
+    }
+}
+
+/// Adds the bias, applies the activation and writes the results of `columns` columns.
+///
+/// # Safety
+/// There are sums for them, and the output and the bias have them.
+#[inline(always)]
+pub(super) unsafe fn finish<C: Stored, S: Reads<C>>(
+    s: S,
+    sums: &Sums<C::Wide>,
+    out: &Out<C>,
+    columns: usize,
+) {
+    let e = &out.epilogue;
+    for row in 0..sums.rows {
+        let mut column = 0;
+        while column < columns {
+            let n = S::LANES.min(columns - column);
+            let tile = column - column % sums.width;
+            let at = |rs: isize, cs: isize| row as isize * rs + column as isize * cs;
+            // SAFETY: a tile holds whole vectors; `n` columns are left in the output and the bias.
+            unsafe {
+                let mut x = s.load(sums.row(tile, row).wrapping_add(column - tile));
+                if !e.bias.is_null() {
+                    let bias = e.bias.offset(at(e.bias_rs, e.bias_cs));
+                    x = s.add(x, read_strided(s, bias, e.bias_cs, n));
+                }
+                x = activate(s, x, e.activation);
+                write_strided(s, out.c.offset(at(out.rs, out.cs)), out.cs, x, n);
+            }
+            column += S::LANES;
+        }
+    }
+}
+
+/// Up to a vector of elements at any stride.
+///
+/// # Safety
+/// `n` elements can be read.
+#[inline(always)]
+pub(super) unsafe fn read_strided<C: Stored, S: Reads<C>>(
+    s: S,
+    at: *const C,
+    stride: isize,
+    n: usize,
+) -> S::V {
+    // SAFETY: the caller has `n` elements at this stride, and there are at most 16 lanes.
+    unsafe {
+        match stride {
+            0 => s.splat((*at).widen()),
+            1 => s.read_first(at, n),
+            _ => {
+                let mut some = [C::NIL; 16];
+                for (i, x) in some.iter_mut().enumerate().take(n) {
+                    *x = *at.offset(i as isize * stride);
+                }
+                s.read_first(some.as_ptr(), n)
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn write_strided<C: Stored, S: Reads<C>>(s: S, at: *mut C, stride: isize, x: S::V, n: usize) {
+    // SAFETY: the caller has `n` elements at this stride, and there are at most 16 lanes.
+    unsafe {
+        if stride == 1 {
+            s.write_first(at, x, n);
+        } else {
+            let mut some = [C::NIL; 16];
+            s.write_first(some.as_mut_ptr(), x, n);
+            for (i, x) in some.iter().enumerate().take(n) {
+                at.offset(i as isize * stride).write(*x);
+            }
+        }
+    }
+}
+
+/// The activation of each lane.
+#[inline(always)]
+pub(super) fn activate<T: Coefficients, S: Lanes<T>>(s: S, x: S::V, activation: Activation) -> S::V {
+    let zero = s.splat(T::ZERO);
+    match activation {
+        Activation::None => x,
+        // The maximum gives its second operand where one is NaN.
+        Activation::Relu => s.max(zero, x),
+        Activation::LeakyRelu { slope } => {
+            s.select(s.lt(x, zero), s.mul(x, s.splat(T::from_f64(f64::from(slope)))), x)
+        }
+        Activation::Gelu => math::gelu(s, x),
+        Activation::Silu => math::silu(s, x),
+        Activation::Tanh => math::tanh(s, x),
+        Activation::Sigmoid => math::sigmoid(s, x),
+    }
+}
+
+#[cfg(test)]
+mod tests;
