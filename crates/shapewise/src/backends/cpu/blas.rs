@@ -1,6 +1,6 @@
 //! A BLAS library of the system, opened at run time: nothing is linked, and a machine without one still runs.
 //!
-//! `SHAPEWISE_BLAS` names the library; otherwise the usual names are tried (MKL, OpenBLAS, Accelerate, BLIS).
+//! `SHAPEWISE_BLAS` names the library; otherwise the usual names are tried (MKL, `OpenBLAS`, Accelerate, BLIS).
 
 use std::ffi::c_int;
 use std::sync::OnceLock;

@@ -99,13 +99,12 @@ fn sides<T>(g: &Gemm<T>) -> Option<(Side<T>, Side<T>)> {
             let stride = if count == 1 { least.max(1) } else { usize::try_from(stride).ok()? };
             (stride >= least.max(1)).then_some(stride)
         };
-        if cs == 1 || columns == 1 {
-            if let Some(leading) = leading(rs, columns, rows) {
-                return Some(Side { at, leading, transposed: false });
-            }
+        let by_rows = if cs == 1 || columns == 1 { leading(rs, columns, rows) } else { None };
+        let by_columns = || if rs == 1 || rows == 1 { leading(cs, rows, columns) } else { None };
+        match by_rows {
+            Some(leading) => Some(Side { at, leading, transposed: false }),
+            None => by_columns().map(|leading| Side { at, leading, transposed: true }),
         }
-        let leading = if rs == 1 || rows == 1 { leading(cs, rows, columns) } else { None };
-        leading.map(|leading| Side { at, leading, transposed: true })
     };
     let a = side(g.a, g.m, g.k, g.a_rs, g.a_cs)?;
     let b = side(g.b, g.k, g.n, g.b_rs, g.b_cs)?;

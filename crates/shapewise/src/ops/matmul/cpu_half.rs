@@ -119,6 +119,7 @@ impl Half {
         let pool = call.cpu().threads();
         let plan = Plan::new(&g, self.isa, call.parameters.threads().min(pool.threads()));
         let memory = call.cpu().scratch(plan.scratch() * size_of::<f32>())?;
+        #[allow(clippy::cast_ptr_alignment)] // memory of the pool starts a line
         let memory = Shared(memory.as_ptr().cast_mut().cast::<f32>());
         for i in 0..products.count {
             // SAFETY: the call's operands are valid, and the scratch memory is as large as planned.

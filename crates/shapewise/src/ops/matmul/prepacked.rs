@@ -139,13 +139,13 @@ impl Runtime {
         let target = rows_of(out.layout())
             .ok_or_else(|| mismatch("the output's axes before the last do not follow one another".into()))?;
         if let Some(layout) = rows_of(a.layout()) {
-            return self.execute(&request(a.with_layout(layout)?, rhs, fused, out.with_layout(target)?)?);
+            return self.execute(&request(a.with_layout(layout)?, rhs, fused, out.with_layout(target)?));
         }
         let mut copy = self.allocate(&a.layout().shape, a.dtype())?;
         a.copy_bytes(copy.bytes_mut()?);
         let rows = copy.view();
         let layout = rows_of(rows.layout()).ok_or_else(|| mismatch("the rows have no order".into()))?;
-        self.execute(&request(rows.with_layout(layout)?, rhs, fused, out.with_layout(target)?)?)
+        self.execute(&request(rows.with_layout(layout)?, rhs, fused, out.with_layout(target)?))
     }
 }
 
@@ -154,7 +154,7 @@ fn request<'a>(
     rhs: &'a PackedRhs,
     fused: Fused<'a>,
     out: TensorViewMut<'a>,
-) -> Result<Request<'a>> {
+) -> Request<'a> {
     let attributes = MatmulAttributes { bias: fused.bias.is_some(), activation: fused.activation };
     let mut request = Request::new(Operation::PackedMatmul(attributes));
     request.input(&a);
@@ -163,7 +163,7 @@ fn request<'a>(
         request.input(&bias);
     }
     request.output(out);
-    Ok(request)
+    request
 }
 
 fn mismatch(reason: String) -> Error {

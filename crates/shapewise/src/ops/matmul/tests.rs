@@ -236,7 +236,11 @@ fn nan_and_infinity_spread_even_over_zeros() {
         a[5 * 20 + 6] = f32::NAN;
         let zeros = Tensor::zeros(&[20, 20], DType::F32).unwrap();
         let a = Tensor::from_vec(a, &[20, 20]).unwrap();
-        let c = forced.matmul(&a, &zeros).unwrap().to_vec::<f32>().unwrap();
+        let c = match forced.matmul(&a, &zeros) {
+            Ok(c) => c.to_vec::<f32>().unwrap(),
+            Err(Error::NoKernel { .. }) => continue,
+            Err(other) => panic!("{name}: {other}"),
+        };
         for (at, x) in c.iter().enumerate() {
             assert_eq!(x.is_nan(), matches!(at / 20, 3 | 5), "{name} at {at}");
         }
