@@ -1,6 +1,7 @@
 //! Shapewise side by side with its peers: answers checked first, contestants in turns, ratios printed.
 #![deny(unsafe_code)]
 
+mod bare;
 mod buffer;
 mod contestants;
 mod environment;
@@ -46,6 +47,9 @@ struct Arguments {
     /// Records of other harnesses to show beside, marked as not interleaved.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     records: Vec<PathBuf>,
+    /// Times a 4x4 product through the runtime and its kernel alone, and nothing else.
+    #[arg(long)]
+    bare: bool,
     /// Samples per contestant when calls are quick.
     #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u16).range(15..=1000))]
     samples: u16,
@@ -60,10 +64,13 @@ fn main() -> Result<()> {
         records.extend(records::read(path)?);
     }
     environment::prepare(threads)?;
-    contestants::warnings().iter().for_each(|w| eprintln!("{w}"));
-
     let setup = Setup::new(threads, arguments.peers.clone())?;
     let plan = Plan { most_rounds: usize::from(arguments.samples), ..Plan::default() };
+    if arguments.bare {
+        print!("{}", bare::run(&setup.runtime, &plan)?);
+        return Ok(());
+    }
+    contestants::warnings().iter().for_each(|w| eprintln!("{w}"));
     let mut cases = Vec::new();
     for (index, workload) in workloads.iter().enumerate() {
         let progress = Progress::new(index, workloads.len(), &workload.name);

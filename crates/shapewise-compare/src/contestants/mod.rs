@@ -10,6 +10,7 @@ mod rust_norm;
 mod rust_pointwise;
 
 pub use c_blas::warnings;
+pub use ours::owned;
 
 use crate::problem::Problem;
 use crate::workload::Task;
@@ -45,7 +46,8 @@ impl<F: FnMut(&mut [f32])> Contestant for Writes<F> {
     }
 }
 
-fn writes<'a>(name: &'static str, call: impl FnMut(&mut [f32]) + 'a) -> Box<dyn Contestant + 'a> {
+/// A contestant that writes into the buffer it is given.
+pub fn writes<'a>(name: &'static str, call: impl FnMut(&mut [f32]) + 'a) -> Box<dyn Contestant + 'a> {
     Box::new(Writes { name, call })
 }
 

@@ -50,10 +50,24 @@ fn tensor(problem: &Problem, place: usize, shape: &[usize]) -> Result<Tensor> {
 /// All ways in which Shapewise does this problem.
 pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
     match problem.task {
+        Task::Matmul { .. } => matmul(problem, runtime),
         Task::Elementwise { op, n } => elementwise(problem, runtime, op, n),
         Task::Sum { over, rows, cols } => sum(problem, runtime, over, rows, cols),
         _ => Ok(vec![]),
     }
+}
+
+fn matmul<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
+    let Task::Matmul { batch, m, k, n, transposed } = problem.task else { return Ok(vec![]) };
+    let shape = |r, c| if batch == 1 { vec![r, c] } else { vec![batch, r, c] };
+    let a = tensor(problem, input::X, &shape(m, k))?;
+    let b = if transposed {
+        tensor(problem, input::Y, &shape(n, k))?.transpose()
+    } else {
+        tensor(problem, input::Y, &shape(k, n))?
+    };
+    let out = Tensor::zeros(&shape(m, n), DType::F32)?;
+    Ok(vec![owned(OURS, out, move |out| runtime.matmul_into(&a, &b, out))])
 }
 
 fn elementwise<'a>(problem: &Problem, runtime: &'a Runtime, op: Pointwise, n: usize) -> Result<Entrants<'a>> {
