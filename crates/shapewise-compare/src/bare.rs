@@ -20,7 +20,7 @@ const BAR: f64 = 150.0;
 struct FourByFour;
 
 impl Kernel for FourByFour {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         NAME
     }
     fn operation(&self) -> OperationKind {

@@ -163,7 +163,9 @@ mod tests {
             *o = (0..4).map(|p| a[t * 12 + i * 4 + p] * b[t * 20 + j * 4 + p]).sum();
         }
         assert!(problem.error(&out) <= 1.0);
-        out.iter_mut().for_each(|v| *v *= 1.001);
+        for v in &mut out {
+            *v *= 1.001;
+        }
         assert!(problem.error(&out) > 1.0);
         out[0] = f32::NAN;
         assert_eq!(problem.error(&out), f64::INFINITY);

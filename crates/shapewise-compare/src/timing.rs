@@ -138,7 +138,7 @@ pub fn race(
 fn order(contestants: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..contestants).map(move |i| {
         let place = (i + round / 2) % contestants;
-        if round % 2 == 0 { place } else { contestants - 1 - place }
+        if round.is_multiple_of(2) { place } else { contestants - 1 - place }
     })
 }
 
@@ -232,7 +232,7 @@ mod tests {
     struct Counter(usize);
 
     impl Contestant for Counter {
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "counter"
         }
         fn call(&mut self, _: &mut [f32]) {

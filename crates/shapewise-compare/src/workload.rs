@@ -98,8 +98,9 @@ impl Task {
                 product(&[batch, m, k]) + product(&[batch, k, n]) + product(&[batch, m, n])
             }
             Self::Elementwise { n, .. } => product(&[3, n]),
-            Self::Sum { rows, cols, .. } => product(&[2, rows, cols]),
-            Self::Softmax { rows, cols } | Self::LayerNorm { rows, cols } => product(&[2, rows, cols]),
+            Self::Sum { rows, cols, .. } | Self::Softmax { rows, cols } | Self::LayerNorm { rows, cols } => {
+                product(&[2, rows, cols])
+            }
             Self::BatchNorm { batch, channels, plane } => product(&[2, batch, channels, plane]),
         }
     }

@@ -3,10 +3,11 @@
 //! Operands are tensors of its own, as a user holds them; the output is given, as in a loop that reuses it.
 
 use super::{Contestant, Entrants, OURS};
-use crate::problem::{Problem, input};
+use crate::problem::{EPSILON, Problem, input};
 use crate::workload::{Over, Pointwise, Task};
 use anyhow::Result;
 use shapewise::ops::elementwise::Program;
+use shapewise::ops::norm::NormOptions;
 use shapewise::{DType, Runtime, Tensor};
 
 const PREPARED: &str = "shapewise(prepared)";
@@ -53,7 +54,46 @@ pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>
         Task::Matmul { .. } => matmul(problem, runtime),
         Task::Elementwise { op, n } => elementwise(problem, runtime, op, n),
         Task::Sum { over, rows, cols } => sum(problem, runtime, over, rows, cols),
-        _ => Ok(vec![]),
+        Task::Softmax { rows, cols } => {
+            let x = tensor(problem, input::X, &[rows, cols])?;
+            let out = Tensor::zeros(&[rows, cols], DType::F32)?;
+            Ok(vec![owned(OURS, out, move |out| runtime.softmax_into(&x, 1, out))])
+        }
+        Task::LayerNorm { rows, cols } => {
+            let x = tensor(problem, input::X, &[rows, cols])?;
+            let weights = Weights::new(problem, cols)?;
+            let out = Tensor::zeros(&[rows, cols], DType::F32)?;
+            let call = move |out: &mut Tensor| runtime.layer_norm_into(&x, 1, &weights.options(), out);
+            Ok(vec![owned(OURS, out, call)])
+        }
+        Task::BatchNorm { batch, channels, plane } => {
+            let x = tensor(problem, input::X, &[batch, channels, plane])?;
+            let weights = Weights::new(problem, channels)?;
+            let mean = tensor(problem, input::MEAN, &[channels])?;
+            let variance = tensor(problem, input::VARIANCE, &[channels])?;
+            let out = Tensor::zeros(&[batch, channels, plane], DType::F32)?;
+            let call = move |out: &mut Tensor| {
+                runtime.batch_norm_into(&x, &mean, &variance, &weights.options(), out)
+            };
+            Ok(vec![owned(OURS, out, call)])
+        }
+    }
+}
+
+/// Scale and bias of a norm.
+struct Weights {
+    scale: Tensor,
+    bias: Tensor,
+}
+
+impl Weights {
+    fn new(problem: &Problem, len: usize) -> Result<Self> {
+        let (scale, bias) = (tensor(problem, input::WEIGHT, &[len])?, tensor(problem, input::BIAS, &[len])?);
+        Ok(Self { scale, bias })
+    }
+
+    fn options(&self) -> NormOptions<'_> {
+        NormOptions::new().scale(&self.scale).bias(&self.bias).eps(f64::from(EPSILON))
     }
 }
 
