@@ -52,15 +52,14 @@ fn merged(operands: &Operands, output: &Layout) -> Operands {
             to.strides.last().is_some_and(|&last| last == forward(stride) * size as isize)
         });
         for (to, &stride) in out.iter_mut().zip(&strides) {
-            match (joins, to.shape.last_mut(), to.strides.last_mut()) {
-                (true, Some(last_size), Some(last_stride)) => {
-                    *last_size *= size;
-                    *last_stride = forward(stride);
-                }
-                _ => {
-                    to.shape.append(size);
-                    to.strides.append(forward(stride));
-                }
+            if let (true, Some(last_size), Some(last_stride)) =
+                (joins, to.shape.last_mut(), to.strides.last_mut())
+            {
+                *last_size *= size;
+                *last_stride = forward(stride);
+            } else {
+                to.shape.append(size);
+                to.strides.append(forward(stride));
             }
         }
     }

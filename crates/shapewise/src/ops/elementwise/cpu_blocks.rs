@@ -155,7 +155,7 @@ impl Work<'_> {
         for filled in &self.plan.filled {
             // SAFETY: a slot holds a block of any type of the plan.
             unsafe {
-                fill(slots.add(filled.slot as usize * self.plan.slot_bytes), filled.value, filled.dtype)
+                fill(slots.add(filled.slot as usize * self.plan.slot_bytes), filled.value, filled.dtype);
             };
         }
         let (length, rows) = (part.length(), part.rows());

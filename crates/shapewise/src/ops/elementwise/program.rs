@@ -152,7 +152,7 @@ impl Program {
                 *to = of(from);
             }
             let result = step.function.result(arguments)?;
-            self.check_constants(step, arguments)?;
+            self.check_constants(*step, arguments)?;
             types.push(result);
         }
         Ok(types)
@@ -165,7 +165,7 @@ impl Program {
     }
 
     /// Constants beside integers must be integers themselves: 0.5 would silently become 0.
-    fn check_constants(&self, step: &Step, arguments: [Option<DType>; 3]) -> Result<()> {
+    fn check_constants(&self, step: Step, arguments: [Option<DType>; 3]) -> Result<()> {
         let Some(dtype) = arguments.iter().rev().flatten().next().copied().filter(|d| d.is_integer()) else {
             return Ok(());
         };
@@ -269,7 +269,7 @@ impl Builder {
     }
 }
 
-impl<'b> Expr<'b> {
+impl Expr<'_> {
     fn apply(self, function: Function, second: Option<Source>, third: Option<Source>) -> Self {
         let first = self.source;
         let arguments = [first, second.unwrap_or(first), third.unwrap_or(first)];
@@ -310,7 +310,7 @@ impl<'b> Expr<'b> {
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident $function:ident;)*) => {
-        impl<'b> Expr<'b> {$(
+        impl Expr<'_> {$(
             $(#[$doc])*
             #[must_use]
             pub fn $name(self) -> Self {
@@ -349,7 +349,7 @@ unary! {
 
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident $function:ident;)*) => {
-        impl<'b> Expr<'b> {$(
+        impl Expr<'_> {$(
             $(#[$doc])*
             #[must_use]
             pub fn $name(self, other: Self) -> Self {

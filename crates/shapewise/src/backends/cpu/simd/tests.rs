@@ -1,4 +1,6 @@
 //! Every operation on every available instruction set against scalar code.
+#![allow(clippy::cast_lossless)] // the same tests for both widths
+
 use super::lanes::MAX_LANES;
 use super::{Float, HalfLanes, Isa, Lanes, Simd, SimdTask};
 use half::{bf16, f16};
