@@ -130,7 +130,8 @@ pub enum Error {
 }
 
 fn list(refusals: &[(String, Refusals)]) -> String {
-    refusals.iter().map(|(name, why)| format!("\n  {name}: {why}")).collect()
+    let lines: Vec<_> = refusals.iter().map(|(name, why)| format!("\n  {name}: {why}")).collect();
+    lines.concat()
 }
 
 /// A result of the library.

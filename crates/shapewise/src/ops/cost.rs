@@ -92,8 +92,7 @@ mod tests {
 
     #[test]
     fn a_pass_touches_the_levels_it_overflows() {
-        let caches =
-            Caches { l1d: Some(32 << 10), l2: Some(512 << 10), l3: Some(32 << 20), ..Caches::default() };
+        let caches = Caches { l1d: Some(32 << 10), l2: Some(512 << 10), l3: Some(32 << 20) };
         let small = Traffic::pass(1e4, 1e4, &caches);
         assert_eq!((small.l2, small.l3, small.memory), (0.0, 0.0, 0.0));
         let big = Traffic::pass(1e8, 1e8, &caches);

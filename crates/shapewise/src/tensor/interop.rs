@@ -24,7 +24,7 @@ impl Tensor {
 
     /// An owned array with the same elements.
     pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
-        ArrayD::from_shape_vec(IxDyn(self.shape()), self.to_vec()?).map_err(foreign)
+        ArrayD::from_shape_vec(IxDyn(self.shape()), self.to_vec()?).map_err(|e| foreign(&e))
     }
 }
 
@@ -47,18 +47,18 @@ impl<'a> TensorView<'a> {
         use ndarray::ShapeBuilder;
         let contiguous = Layout { offset: self.layout().offset, ..Layout::contiguous(self.layout().shape) };
         if let Ok(values) = self.as_slice::<T>() {
-            return ArrayViewD::from_shape(IxDyn(&contiguous.shape), values).map_err(foreign);
+            return ArrayViewD::from_shape(IxDyn(&contiguous.shape), values).map_err(|e| foreign(&e));
         }
         if self.strides().iter().any(|&s| s < 0) {
             return Err(Error::NotContiguous);
         }
         let strides: Vec<usize> = self.strides().iter().map(|&s| s as usize).collect();
         let values = self.elements_from_offset::<T>()?;
-        ArrayViewD::from_shape(IxDyn(self.shape()).strides(IxDyn(&strides)), values).map_err(foreign)
+        ArrayViewD::from_shape(IxDyn(self.shape()).strides(IxDyn(&strides)), values).map_err(|e| foreign(&e))
     }
 }
 
-fn foreign(error: ndarray::ShapeError) -> Error {
+fn foreign(error: &ndarray::ShapeError) -> Error {
     Error::InvalidArgument { operation: "ndarray", reason: format!("ndarray refuses the layout: {error}") }
 }
 

@@ -211,10 +211,10 @@ impl<'a> TensorViewMut<'a> {
     describe!();
 
     /// A view of a slice, row-major.
-    pub fn from_slice<T: Element>(values: &'a mut [T], shape: &[usize]) -> Result<Self>
-    where
-        T: bytemuck::AnyBitPattern,
-    {
+    pub fn from_slice<T: Element + bytemuck::AnyBitPattern>(
+        values: &'a mut [T],
+        shape: &[usize],
+    ) -> Result<Self> {
         Self::new(bytemuck::cast_slice_mut(values), T::DTYPE, Layout::contiguous(Shape::new(shape)?))
     }
 
