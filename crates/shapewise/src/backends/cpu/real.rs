@@ -19,6 +19,8 @@ pub trait Real: Element {
     fn narrow(wide: Self::Wide) -> Self;
     /// Runs the algorithm for this element with these instructions.
     fn dispatch<K: RealTask<Self>>(isa: Isa, task: K) -> K::Output;
+    /// As [`dispatch`](Real::dispatch), for algorithms that gain nothing from 512-bit registers.
+    fn dispatch_narrow<K: RealTask<Self>>(isa: Isa, task: K) -> K::Output;
 }
 
 /// Vectors of the wide type that are read from and written to memory as `T`.
@@ -78,6 +80,10 @@ macro_rules! real {
             #[inline]
             fn dispatch<K: RealTask<Self>>(isa: Isa, task: K) -> K::Output {
                 isa.run(Bridge::<$t, K>(task, std::marker::PhantomData))
+            }
+            #[inline]
+            fn dispatch_narrow<K: RealTask<Self>>(isa: Isa, task: K) -> K::Output {
+                isa.run_narrow(Bridge::<$t, K>(task, std::marker::PhantomData))
             }
         }
 

@@ -1,5 +1,8 @@
 //! One element of any type, for the plain reference kernels.
 
+// Callers promise that addresses are aligned for the element type.
+#![allow(clippy::cast_ptr_alignment)]
+
 use half::{bf16, f16};
 use num_complex::Complex;
 

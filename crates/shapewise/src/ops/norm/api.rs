@@ -197,7 +197,7 @@ impl Runtime {
     ) -> Result<Tensor> {
         let x = x.into();
         let mut out = self.output_like(NormKind::Group { groups: 1 }, &x)?;
-        self.group_norm_into(&x, groups, options, &mut out)?;
+        self.group_norm_into(x, groups, options, &mut out)?;
         Ok(out)
     }
 
@@ -331,7 +331,9 @@ impl Runtime {
         }
         let to = output_layout(&plan.0, &out);
         request.output(out.with_layout(to)?);
-        batch.into_iter().for_each(|view| request.output(view));
+        for view in batch {
+            request.output(view);
+        }
         self.execute(&request)
     }
 }

@@ -36,32 +36,26 @@ pub(super) struct Norm {
 }
 
 macro_rules! kernels {
-    ($($rows:ident, $planes:ident, $channels:ident, $isa:ident, $name:literal;)*) => {$(
-        pub(super) static $rows: Norm = Norm {
-            name: concat!("cpu::norm::", $name, "_rows"),
-            walk: Walk::Rows,
+    ($($static:ident, $walk:ident, $isa:ident, $name:literal, $fits:ident;)*) => {$(
+        pub(super) static $static: Norm = Norm {
+            name: concat!("cpu::norm::", $name),
+            walk: Walk::$walk,
             isa: Isa::$isa,
-            constraints: &[Constraint::Isa(Isa::$isa), Constraint::DTypes(DType::FLOATS), ROWS],
-        };
-        pub(super) static $planes: Norm = Norm {
-            name: concat!("cpu::norm::", $name, "_planes"),
-            walk: Walk::Planes,
-            isa: Isa::$isa,
-            constraints: &[Constraint::Isa(Isa::$isa), Constraint::DTypes(DType::FLOATS), PLANES],
-        };
-        pub(super) static $channels: Norm = Norm {
-            name: concat!("cpu::norm::", $name, "_channels"),
-            walk: Walk::Channels,
-            isa: Isa::$isa,
-            constraints: &[Constraint::Isa(Isa::$isa), Constraint::DTypes(DType::FLOATS), CHANNELS],
+            constraints: &[Constraint::Isa(Isa::$isa), Constraint::DTypes(DType::FLOATS), $fits],
         };
     )*};
 }
 kernels! {
-    AVX512_ROWS, AVX512_PLANES, AVX512_CHANNELS, Avx512, "avx512";
-    AVX2_ROWS, AVX2_PLANES, AVX2_CHANNELS, Avx2, "avx2";
-    NEON_ROWS, NEON_PLANES, NEON_CHANNELS, Neon, "neon";
-    PORTABLE_ROWS, PORTABLE_PLANES, PORTABLE_CHANNELS, Portable, "portable";
+    AVX512_ROWS, Rows, Avx512, "avx512_rows", ROWS;
+    AVX2_ROWS, Rows, Avx2, "avx2_rows", ROWS;
+    AVX2_PLANES, Planes, Avx2, "avx2_planes", PLANES;
+    AVX2_CHANNELS, Channels, Avx2, "avx2_channels", CHANNELS;
+    NEON_ROWS, Rows, Neon, "neon_rows", ROWS;
+    NEON_PLANES, Planes, Neon, "neon_planes", PLANES;
+    NEON_CHANNELS, Channels, Neon, "neon_channels", CHANNELS;
+    PORTABLE_ROWS, Rows, Portable, "portable_rows", ROWS;
+    PORTABLE_PLANES, Planes, Portable, "portable_planes", PLANES;
+    PORTABLE_CHANNELS, Channels, Portable, "portable_channels", CHANNELS;
 }
 
 const ROWS: Constraint = Constraint::Shape("layer or RMS norm over one run of memory", |w| {
@@ -247,14 +241,17 @@ impl<'a, 'c, T: Real> Launch<'a, 'c, T> {
                     self.use_statistics();
                 }
                 self.spread(self.samples() * planes.channels, |range| {
-                    T::dispatch(self.isa, Affine { planes: &planes, numbers: self.numbers(), range });
+                    T::dispatch_narrow(self.isa, Affine { planes: &planes, numbers: self.numbers(), range });
                 });
             }
             (Walk::Channels, _) => {
                 let planes = self.planes();
                 self.use_statistics();
                 self.spread(self.samples(), |range| {
-                    T::dispatch(self.isa, ChannelsLast { planes: &planes, numbers: self.numbers(), range });
+                    T::dispatch_narrow(
+                        self.isa,
+                        ChannelsLast { planes: &planes, numbers: self.numbers(), range },
+                    );
                 });
             }
         }
@@ -318,7 +315,7 @@ impl<'a, 'c, T: Real> Launch<'a, 'c, T> {
         self.spread(self.samples() * groups, |range| {
             for group in range {
                 let first = group % groups * each;
-                T::dispatch(
+                T::dispatch_narrow(
                     self.isa,
                     Group {
                         planes: &planes,
@@ -342,10 +339,10 @@ impl<'a, 'c, T: Real> Launch<'a, 'c, T> {
     /// Factors from the given variances.
     fn use_statistics(&self) {
         for channel in 0..self.axes[self.at].size {
-            // SAFETY: there are numbers for each channel, and room for its factor.
-            unsafe {
-                self.factor.add(channel).write(self.factor(channel, (*self.variance.add(channel)).to_f64()))
-            };
+            // SAFETY: there are numbers for each channel.
+            let variance = unsafe { *self.variance.add(channel) }.to_f64();
+            // SAFETY: there is room for the factor of each channel.
+            unsafe { self.factor.add(channel).write(self.factor(channel, variance)) };
         }
     }
 
@@ -354,7 +351,8 @@ impl<'a, 'c, T: Real> Launch<'a, 'c, T> {
         let (mean, variance) = (&self.call.outputs[1], &self.call.outputs[2]);
         self.spread(planes.channels, |range| {
             for channel in range {
-                let m = T::dispatch(self.isa, ChannelMoments { planes, samples: self.samples(), channel });
+                let m =
+                    T::dispatch_narrow(self.isa, ChannelMoments { planes, samples: self.samples(), channel });
                 let spread = m.squares / m.n;
                 let at = channel as isize;
                 // SAFETY: outputs and scratch have room for each channel, and each channel is one task's alone.

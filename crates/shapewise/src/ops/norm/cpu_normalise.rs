@@ -83,7 +83,7 @@ pub(super) unsafe fn normalise<T: Real, S: Vectors<T>, P: Step<T::Wide>>(
     x: *const T,
     y: *mut T,
     n: usize,
-    step: P,
+    step: &P,
     stream: bool,
 ) {
     let lanes = S::LANES;

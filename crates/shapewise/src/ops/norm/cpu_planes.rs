@@ -51,7 +51,7 @@ impl<T: Real> Planes<T> {
         // SAFETY: the plane is valid in both operands.
         unsafe {
             let x = self.input(sample, channel).as_ptr();
-            normalise(s, x, self.y.offset(at), self.places, step, self.stream);
+            normalise(s, x, self.y.offset(at), self.places, &step, self.stream);
         }
     }
 }
@@ -167,7 +167,7 @@ impl<T: Real> RealTask<T> for ChannelsLast<'_, T> {
                     planes.x.offset(from),
                     planes.y.offset(to),
                     planes.channels,
-                    step,
+                    &step,
                     planes.stream,
                 );
             }

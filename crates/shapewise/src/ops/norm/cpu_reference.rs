@@ -111,10 +111,9 @@ fn read_input(call: &Call<'_>, input: usize, i: usize) -> f64 {
 
 fn write_output(call: &Call<'_>, output: usize, i: usize, value: f64) {
     let operand = &call.outputs[output];
+    let at = i as isize * operand.strides()[0];
     // SAFETY: the statistics have an element for each channel.
-    unsafe {
-        Value::Real(value).write(operand.address(), i as isize * operand.strides()[0], operand.desc().dtype)
-    };
+    unsafe { Value::Real(value).write(operand.address(), at, operand.desc().dtype) };
 }
 
 /// Elements that share their statistics.

@@ -103,6 +103,6 @@ impl<T: Real> Rows<'_, T> {
         let step = Weighted { mean: T::Wide::from_f64(mean), factor, scale: self.scale, bias: self.bias };
         let at = offset(self.kept, row, |a| a.output);
         // SAFETY: the row is valid in both operands, and the weights have an element for each of it.
-        unsafe { normalise(s, self.input(row).as_ptr(), self.y.offset(at), self.size, step, self.stream) };
+        unsafe { normalise(s, self.input(row).as_ptr(), self.y.offset(at), self.size, &step, self.stream) };
     }
 }

@@ -89,8 +89,6 @@ impl fmt::Display for NormAttributes {
 /// Every kernel, reference last.
 pub static KERNELS: &[&dyn Kernel] = &[
     &cpu_kernels::AVX512_ROWS,
-    &cpu_kernels::AVX512_PLANES,
-    &cpu_kernels::AVX512_CHANNELS,
     &cpu_kernels::AVX2_ROWS,
     &cpu_kernels::AVX2_PLANES,
     &cpu_kernels::AVX2_CHANNELS,

@@ -199,7 +199,7 @@ impl Runtime {
         let x = x.into();
         resolve(axis, x.rank())?;
         let mut out = self.allocate(&x.layout().shape, cumulative_type(x.dtype()))?;
-        self.cumsum_into(&x, axis, &mut out)?;
+        self.cumsum_into(x, axis, &mut out)?;
         Ok(out)
     }
 

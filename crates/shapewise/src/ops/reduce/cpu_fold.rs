@@ -30,6 +30,17 @@ impl Runner for Isa {
     }
 }
 
+/// No registers wider than 256 bits: what the compiler vectorises by itself does not use them.
+#[derive(Clone, Copy)]
+pub(super) struct Narrow(pub Isa);
+
+impl Runner for Narrow {
+    #[inline(always)]
+    fn run<K: SimdTask>(self, task: K) -> K::Output {
+        self.0.run_narrow(task)
+    }
+}
+
 /// The baseline instructions only, so that rare combinations are compiled once.
 #[derive(Clone, Copy)]
 pub(super) struct Baseline;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::attributes::{ReduceAttributes, ReduceKind};
-use super::cpu_fold::{Baseline, Fold, Runner};
+use super::cpu_fold::{Baseline, Fold, Narrow, Runner};
 use super::cpu_stored::{Sink, Source};
 use super::dispatch::{Visitor, is_vector, visit};
 use super::plan::Plan;
@@ -33,26 +33,23 @@ pub(super) struct Engine {
 }
 
 macro_rules! engines {
-    ($($rows:ident, $columns:ident, $isa:ident, $name:literal;)*) => {$(
-        pub(super) static $rows: Engine = Engine {
-            name: concat!("cpu::reduce::", $name, "_rows"),
-            walk: Walk::Rows,
+    ($($static:ident, $walk:ident, $isa:ident, $name:literal, [$($more:ident)?];)*) => {$(
+        pub(super) static $static: Engine = Engine {
+            name: concat!("cpu::reduce::", $name),
+            walk: Walk::$walk,
             isa: Isa::$isa,
-            constraints: &[Constraint::Isa(Isa::$isa), NOT_CUMULATIVE],
-        };
-        pub(super) static $columns: Engine = Engine {
-            name: concat!("cpu::reduce::", $name, "_columns"),
-            walk: Walk::Columns,
-            isa: Isa::$isa,
-            constraints: &[Constraint::Isa(Isa::$isa), NOT_CUMULATIVE, SIDE_BY_SIDE],
+            constraints: &[Constraint::Isa(Isa::$isa), NOT_CUMULATIVE, $($more)?],
         };
     )*};
 }
 engines! {
-    AVX512_ROWS, AVX512_COLUMNS, Avx512, "avx512";
-    AVX2_ROWS, AVX2_COLUMNS, Avx2, "avx2";
-    NEON_ROWS, NEON_COLUMNS, Neon, "neon";
-    PORTABLE_ROWS, PORTABLE_COLUMNS, Portable, "portable";
+    AVX512_ROWS, Rows, Avx512, "avx512_rows", [];
+    AVX2_ROWS, Rows, Avx2, "avx2_rows", [];
+    AVX2_COLUMNS, Columns, Avx2, "avx2_columns", [SIDE_BY_SIDE];
+    NEON_ROWS, Rows, Neon, "neon_rows", [];
+    NEON_COLUMNS, Columns, Neon, "neon_columns", [SIDE_BY_SIDE];
+    PORTABLE_ROWS, Rows, Portable, "portable_rows", [];
+    PORTABLE_COLUMNS, Columns, Portable, "portable_columns", [SIDE_BY_SIDE];
 }
 
 const NOT_CUMULATIVE: Constraint = Constraint::Shape("a reduction, not a cumulative sum", |w| {
@@ -156,16 +153,16 @@ struct Launch<'a, 'c> {
 
 impl Launch<'_, '_> {
     /// `None` where the fold cannot read or write the operands' types.
-    fn run<F: Fold>(self, fold: F, runner: impl Runner) -> Option<()> {
+    fn run<F: Fold>(&self, fold: F, rows: impl Runner, columns: impl Runner) -> Option<()> {
         let (input, output) = (&self.call.inputs[0], &self.call.outputs[0]);
         let source = Source::<F::In>::new(input.address(), input.desc().dtype)?;
         let sink = Sink::<F::Out>::new(output.address(), output.desc().dtype)?;
         let team = (self.call.cpu().threads(), self.call.parameters.threads());
         match self.engine.walk {
             // SAFETY: the plan walks exactly the operands' elements, which are valid, and the output is ours alone.
-            Walk::Rows => unsafe { cpu_rows::reduce(fold, self.plan, source, sink, runner, team) },
+            Walk::Rows => unsafe { cpu_rows::reduce(fold, self.plan, source, sink, rows, team) },
             // SAFETY: as above.
-            Walk::Columns => unsafe { cpu_columns::reduce(fold, self.plan, source, sink, runner, team) },
+            Walk::Columns => unsafe { cpu_columns::reduce(fold, self.plan, source, sink, columns, team) },
         }
         Some(())
     }
@@ -175,11 +172,10 @@ impl Visitor for Launch<'_, '_> {
     type Output = Option<()>;
 
     fn vector<F: Fold>(self, fold: F) -> Option<()> {
-        let isa = self.engine.isa;
-        self.run(fold, isa)
+        self.run(fold, self.engine.isa, Narrow(self.engine.isa))
     }
 
     fn plain<F: Fold>(self, fold: F) -> Option<()> {
-        self.run(fold, Baseline)
+        self.run(fold, Baseline, Baseline)
     }
 }

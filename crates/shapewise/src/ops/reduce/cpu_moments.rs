@@ -23,7 +23,7 @@ impl Moments {
         Self { n, mean, squares: self.squares + delta * (x - mean) }
     }
 
-    /// The moments of both together (Chan, Golub and LeVeque).
+    /// The moments of both together (Chan's formula).
     #[inline(always)]
     pub fn merge(self, other: Self) -> Self {
         if self.n == 0.0 {

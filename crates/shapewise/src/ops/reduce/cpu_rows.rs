@@ -27,13 +27,6 @@ pub(super) struct Rows<'a, F: Fold> {
 // SAFETY: threads write disjoint outputs and only read the inputs; both outlive the call.
 unsafe impl<F: Fold> Sync for Rows<'_, F> {}
 
-/// Some of the elements that one result is made of: whole runs and a part of each.
-#[derive(Clone)]
-struct Piece {
-    runs: Range<usize>,
-    inner: Range<usize>,
-}
-
 /// Reduces on up to `threads` threads.
 ///
 /// # Safety
@@ -53,17 +46,14 @@ pub(super) unsafe fn reduce<F: Fold>(
     if outputs == 0 {
         return;
     }
-    if threads <= 1 {
-        return runner.run(Outputs { rows: &rows, range: 0..outputs });
-    }
-    if outputs < 2 * threads && outputs * threads <= PARTS {
+    if threads > 1 && outputs < 2 * threads && outputs * threads <= PARTS {
         return rows.split_depth(runner, pool, threads);
     }
     // A few tasks per thread even out what else runs on the cores.
-    let tasks = (4 * threads).min(outputs.div_ceil(4));
+    let tasks = if threads > 1 { (4 * threads).min(outputs.div_ceil(4)) } else { 1 };
     pool.run(threads, tasks, &|task| {
         let range = outputs * task / tasks..outputs * (task + 1) / tasks;
-        runner.run(Outputs { rows: &rows, range });
+        runner.run(Part { rows: &rows, range, runs: 0..rows.runs(), along: 0..inner.size, slots: None });
     });
 }
 
@@ -97,157 +87,116 @@ impl<F: Fold> Rows<'_, F> {
         let mut parts = [const { MaybeUninit::<F::Total>::uninit() }; PARTS];
         let slots = Slots(parts.as_mut_ptr());
         pool.run(threads, threads, &|part| {
-            let piece = if runs >= threads {
-                Piece { runs: cut(runs, part), inner: 0..size }
-            } else {
-                Piece { runs: 0..runs, inner: cut(size, part) }
-            };
-            for output in 0..outputs {
-                let total = runner.run(Single { rows: self, output, piece: piece.clone() });
-                // SAFETY: output · threads + part < PARTS, and each part writes its own slots.
-                unsafe { slots.at(output * threads + part).write(MaybeUninit::new(total)) };
-            }
+            let (runs, along) =
+                if runs >= threads { (cut(runs, part), 0..size) } else { (0..runs, cut(size, part)) };
+            let slots = Some(slots.from(part * outputs));
+            runner.run(Part { rows: self, range: 0..outputs, runs, along, slots });
         });
         for output in 0..outputs {
             let mut total = self.fold.total();
-            for part in &parts[output * threads..(output + 1) * threads] {
+            for part in 0..threads {
                 // SAFETY: every slot below outputs · threads was written.
-                total = self.fold.merge(total, unsafe { part.assume_init() });
+                total = self.fold.merge(total, unsafe { parts[part * outputs + output].assume_init() });
             }
-            self.write(output, total);
-        }
-    }
-
-    /// The total of one piece of one result.
-    #[inline(always)]
-    fn single<S: Simd>(&self, s: S, output: usize, piece: &Piece) -> F::Total {
-        let (base, fold) = (self.base(output), self.fold);
-        let mut totals = [fold.total(); 4];
-        let mut buffer = [F::In::ZERO; BLOCK];
-        for run_index in piece.runs.clone() {
-            let run = base.from(offset(self.outer, run_index, |a| a.input));
-            let mut from = piece.inner.start;
-            let place = run_index * self.inner.size;
-            let quarter = piece.inner.len() / 4;
-            if self.is_plain() && quarter >= BLOCK / 2 {
-                totals = self.quarters(s, run, from, quarter, place, totals);
-                from += 4 * quarter;
-            }
-            while from < piece.inner.end {
-                let len = (piece.inner.end - from).min(BLOCK);
-                let stride = self.inner.input;
-                // SAFETY: the plan's elements are valid (see `reduce`).
-                let x = unsafe { run.from(from as isize * stride).gather(stride, len, &mut buffer) };
-                totals[3] = fold.absorb(totals[3], fold.block(s, x, place + from, totals[3]));
-                from += len;
-            }
-        }
-        fold.merge(fold.merge(totals[0], totals[1]), fold.merge(totals[2], totals[3]))
-    }
-
-    /// Takes four neighbouring quarters of a run into four totals, a block of each in turn.
-    #[inline(always)]
-    fn quarters<S: Simd>(
-        &self,
-        s: S,
-        run: Source<F::In>,
-        from: usize,
-        quarter: usize,
-        place: usize,
-        mut totals: [F::Total; 4],
-    ) -> [F::Total; 4] {
-        let mut done = 0;
-        while done < quarter {
-            let len = (quarter - done).min(BLOCK);
-            let starts = [0, 1, 2, 3].map(|k| from + k * quarter + done);
-            // SAFETY: the plan's elements are valid (see `reduce`) and side by side.
-            let x = starts.map(|at| unsafe { run.from(at as isize).slice(len) });
-            let lanes = self.fold.quad(s, x, starts.map(|at| place + at), totals);
-            for (total, lane) in totals.iter_mut().zip(lanes) {
-                *total = self.fold.absorb(*total, lane);
-            }
-            done += len;
-        }
-        totals
-    }
-
-    /// Four results at once.
-    #[inline(always)]
-    fn four<S: Simd>(&self, s: S, outputs: [usize; 4]) {
-        let (bases, fold, size) = (outputs.map(|o| self.base(o)), self.fold, self.inner.size);
-        let mut totals = [fold.total(); 4];
-        for run in 0..self.runs() {
-            let step = offset(self.outer, run, |a| a.input);
-            let mut from = 0;
-            while from < size {
-                let len = (size - from).min(BLOCK);
-                // SAFETY: the plan's elements are valid (see `reduce`) and side by side.
-                let x = bases.map(|base| unsafe { base.from(step + from as isize).slice(len) });
-                let lanes = fold.quad(s, x, [run * size + from; 4], totals);
-                for (total, lane) in totals.iter_mut().zip(lanes) {
-                    *total = fold.absorb(*total, lane);
-                }
-                from += len;
-            }
-        }
-        for (output, total) in outputs.into_iter().zip(totals) {
             self.write(output, total);
         }
     }
 }
 
-/// Where the threads leave their totals.
+/// Where a thread leaves its totals.
+#[derive(Clone, Copy)]
 struct Slots<T>(*mut MaybeUninit<T>);
 
 impl<T> Slots<T> {
-    fn at(&self, i: usize) -> *mut MaybeUninit<T> {
-        self.0.wrapping_add(i)
+    fn from(&self, i: usize) -> Self {
+        Self(self.0.wrapping_add(i))
     }
 }
 
 // SAFETY: each thread writes slots of its own.
 unsafe impl<T: Send> Sync for Slots<T> {}
 
-/// Reduces a range of results.
-struct Outputs<'a, F: Fold> {
+/// Reduces a range of results, or some of the elements of each into slots.
+struct Part<'a, F: Fold> {
     rows: &'a Rows<'a, F>,
     range: Range<usize>,
+    runs: Range<usize>,
+    along: Range<usize>,
+    slots: Option<Slots<F::Total>>,
 }
 
-impl<F: Fold> SimdTask for Outputs<'_, F> {
+impl<F: Fold> SimdTask for Part<'_, F> {
     type Output = ();
 
+    /// One loop for both ways to have four streams, four results or four quarters of one: what is inlined into it is
+    /// large, so it should be there once.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Range { start, end } = self.range;
-        let mut rest = start;
-        if self.rows.is_plain() {
-            let quarter = (end - start) / 4;
-            for i in start..start + quarter {
-                self.rows.four(s, [i, i + quarter, i + 2 * quarter, i + 3 * quarter]);
+        let Self { rows, ref range, slots, .. } = self;
+        let fold = rows.fold;
+        let fours = if rows.is_plain() && slots.is_none() { range.len() / 4 } else { 0 };
+        let singles = range.len() - 4 * fours;
+        let mut buffer = [F::In::ZERO; BLOCK];
+        for job in 0..fours + singles {
+            let four = job < fours;
+            let outputs = [0, 1, 2, 3]
+                .map(|k| range.start + if four { job + k * fours } else { 4 * fours + (job - fours) });
+            let totals = self.totals(s, outputs, four, &mut buffer);
+            if four {
+                outputs.into_iter().zip(totals).for_each(|(output, total)| rows.write(output, total));
+                continue;
             }
-            rest += 4 * quarter;
-        }
-        let whole = Piece { runs: 0..self.rows.runs(), inner: 0..self.rows.inner.size };
-        for output in rest..end {
-            let total = self.rows.single(s, output, &whole);
-            self.rows.write(output, total);
+            let total = fold.merge(fold.merge(totals[0], totals[1]), fold.merge(totals[2], totals[3]));
+            match slots {
+                // SAFETY: there is a slot for each result.
+                Some(slots) => unsafe { slots.0.add(outputs[0]).write(MaybeUninit::new(total)) },
+                None => rows.write(outputs[0], total),
+            }
         }
     }
 }
 
-/// Reduces a piece of one result.
-struct Single<'a, F: Fold> {
-    rows: &'a Rows<'a, F>,
-    output: usize,
-    piece: Piece,
-}
-
-impl<F: Fold> SimdTask for Single<'_, F> {
-    type Output = F::Total;
-
+impl<F: Fold> Part<'_, F> {
+    /// The totals of four results, or four parts of the total of one.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> F::Total {
-        self.rows.single(s, self.output, &self.piece)
+    fn totals<S: Simd>(
+        &self,
+        s: S,
+        outputs: [usize; 4],
+        four: bool,
+        buffer: &mut [F::In; BLOCK],
+    ) -> [F::Total; 4] {
+        let Self { rows, along, .. } = self;
+        let fold = rows.fold;
+        let bases = outputs.map(|output| rows.base(output));
+        let quarter = if rows.is_plain() && along.len() >= 2 * BLOCK { along.len() / 4 } else { 0 };
+        let (len, apart) = if four { (along.len(), 0) } else { (quarter, quarter) };
+        let mut totals = [fold.total(); 4];
+        for run in self.runs.clone() {
+            let step = offset(rows.outer, run, |a| a.input);
+            let place = run * rows.inner.size;
+            let mut done = 0;
+            while done < len {
+                let count = (len - done).min(BLOCK);
+                let from = [0, 1, 2, 3].map(|k| along.start + k * apart + done);
+                // SAFETY: the plan's elements are valid (see `reduce`), native and side by side.
+                let x = [0, 1, 2, 3].map(|k| unsafe { bases[k].from(step + from[k] as isize).slice(count) });
+                let lanes = fold.quad(s, x, from.map(|from| place + from), totals);
+                for (total, lane) in totals.iter_mut().zip(lanes) {
+                    *total = fold.absorb(*total, lane);
+                }
+                done += count;
+            }
+            let mut from = if four { along.end } else { along.start + 4 * len };
+            while from < along.end {
+                let (count, stride) = ((along.end - from).min(BLOCK), rows.inner.input);
+                let start = bases[0].from(step + from as isize * stride);
+                // SAFETY: the plan's elements are valid (see `reduce`).
+                let x = unsafe { start.gather(stride, count, buffer) };
+                totals[3] = fold.absorb(totals[3], fold.block(s, x, place + from, totals[3]));
+                from += count;
+            }
+        }
+        totals
     }
 }

@@ -68,7 +68,7 @@ impl<C: Compute> Source<C> {
     /// # Safety
     /// The elements are valid for reading while the slice is used; `buffer` has room for them.
     #[inline(always)]
-    pub unsafe fn gather<'a>(self, stride: isize, len: usize, buffer: &'a mut [C]) -> &'a [C] {
+    pub unsafe fn gather(self, stride: isize, len: usize, buffer: &mut [C]) -> &[C] {
         if self.native && stride == 1 {
             // SAFETY: the caller's promise.
             return unsafe { self.slice(len) };

@@ -1,5 +1,8 @@
 //! Maximum, minimum, where they are, and whether any or all elements are true.
 
+// Both sides of `|` and `&` are cheap here, and without a branch the loops become vectors.
+#![allow(clippy::needless_bitwise_bool)]
+
 use std::marker::PhantomData;
 
 use super::cpu_fold::{Fold, Largest, Smallest, fold_block, fold_quad};

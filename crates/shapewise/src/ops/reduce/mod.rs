@@ -31,7 +31,6 @@ pub use attributes::{Exponent, NormOrder, ReduceAttributes, ReduceKind};
 /// Every kernel, reference last.
 pub static KERNELS: &[&dyn Kernel] = &[
     &cpu_kernels::AVX512_ROWS,
-    &cpu_kernels::AVX512_COLUMNS,
     &cpu_kernels::AVX2_ROWS,
     &cpu_kernels::AVX2_COLUMNS,
     &cpu_kernels::NEON_ROWS,

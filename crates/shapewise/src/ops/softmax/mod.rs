@@ -1,6 +1,6 @@
 //! Softmax and log-softmax along any axis of f32, f64, f16 and bf16.
 //!
-//! The largest element is subtracted first, so nothing overflows. As in SciPy and torch, a slice that holds NaN or +∞,
+//! The largest element is subtracted first, so nothing overflows. As in `scipy` and torch, a slice that holds NaN or +∞,
 //! or nothing but −∞, becomes NaN; −∞ beside finite numbers gets the weight 0 (−∞ for the logarithm). Weights below the
 //! smallest normal number are 0.
 

@@ -92,6 +92,21 @@ impl Isa {
         task.run(Portable)
     }
 
+    /// As [`run`](Isa::run), for algorithms that gain nothing from 512-bit registers: they are not compiled for them.
+    #[inline]
+    pub fn run_narrow<K: SimdTask>(self, task: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self >= Isa::Avx2 && Isa::Avx2.is_available() {
+            // SAFETY: the instructions are available.
+            return unsafe { super::Avx2::new_unchecked().enter(task) };
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let (Isa::Neon, true, Some(neon)) = (self, self.is_available(), super::Neon::new()) {
+            return neon.enter(task);
+        }
+        task.run(Portable)
+    }
+
     /// Whether the CPU has it, whatever the cap says.
     fn on_this_cpu(self) -> bool {
         match self {
