@@ -52,6 +52,18 @@ pub trait Vectors<T: Real>: Lanes<T::Wide> + Send + Sync {
     unsafe fn write_past_cache(self, at: *mut T, v: Self::V);
 }
 
+/// Asks for a cache line that will soon be needed; any address will do.
+#[inline(always)]
+pub fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// An algorithm over any instruction set for elements `T`.
 pub trait RealTask<T: Real> {
     /// What it computes.

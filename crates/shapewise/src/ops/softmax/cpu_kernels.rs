@@ -21,6 +21,9 @@ use crate::tensor::DType;
 /// polynomial of degree 6 (12), scaling and border (3).
 pub(super) const OPERATIONS: f64 = 24.0;
 
+/// Scratch of a task, in bytes, above which a thread keeps to one task, whose scratch stays in its second cache.
+const LONG: usize = 16 << 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walk {
     Rows,
@@ -181,9 +184,10 @@ impl Softmax {
         T::Wide: Coefficients,
     {
         let threads = call.parameters.threads().min(rows);
-        // A few tasks per thread even out what else runs on the cores.
-        let tasks = if threads == 1 { 1 } else { (4 * threads).min(rows) };
         let each = scratch_bytes::<T>(all.axis).next_multiple_of(64);
+        // A few tasks per thread even out what else runs on the cores, as long as their scratch stays in the caches.
+        let per_thread = if threads == 1 || each > LONG { 1 } else { 4 };
+        let tasks = (per_thread * threads).min(rows);
         let mut scratch = call.cpu().scratch(each * tasks)?;
         let scratch = Memory(scratch.as_mut_ptr());
         call.cpu().threads().run(threads, tasks, &|task| {

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::backends::cpu::real::{Real, RealTask, Vectors};
+use crate::backends::cpu::real::{Real, RealTask, Vectors, prefetch};
 use crate::backends::cpu::simd::Float;
 use crate::backends::cpu::simd::math::{Coefficients, exp_nonpositive};
 use crate::ops::reduce::cpu_fold::{Peak, fold_block};
@@ -59,6 +59,8 @@ where
         let powers = self.scratch.cast::<T::Wide>();
         let maxima = powers.wrapping_add(n.next_multiple_of(MAX_LANES));
         let apart = maxima.wrapping_add(n.div_ceil(BLOCK).next_multiple_of(MAX_LANES)).cast::<T>();
+        // While the powers of a block are computed, the next block or row comes in.
+        let ahead = if n > BLOCK { BLOCK as isize } else { kept.last().map_or(0, |a| a.input) };
         for row in self.range {
             let from = x.wrapping_offset(offset(kept, row, |a| a.input));
             let to = y.wrapping_offset(offset(kept, row, |a| a.output));
@@ -72,9 +74,9 @@ where
                     (0..n).for_each(|i| apart.add(i).write(*from.offset(i as isize * axis.input)));
                 }
                 if log {
-                    log_row(s, source, target, n);
+                    log_row(s, source, target, n, ahead);
                 } else {
-                    weights_of_row(s, source, target, n, powers, maxima, stream);
+                    weights_of_row(s, source, target, n, (powers, maxima), ahead, stream);
                 }
                 if axis.output != 1 {
                     (0..n).for_each(|i| to.offset(i as isize * axis.output).write(*apart.add(i)));
@@ -112,8 +114,8 @@ unsafe fn weights_of_row<T: Real, S: Vectors<T>>(
     x: *const T,
     y: *mut T,
     n: usize,
-    powers: *mut T::Wide,
-    maxima: *mut T::Wide,
+    (powers, maxima): (*mut T::Wide, *mut T::Wide),
+    ahead: isize,
     stream: bool,
 ) where
     T::Wide: Coefficients,
@@ -126,7 +128,7 @@ unsafe fn weights_of_row<T: Real, S: Vectors<T>>(
         let center = running.raise(peak);
         // SAFETY: from + len <= n.
         running.sum +=
-            unsafe { powers_of_block::<T, S, true>(s, x.add(from), len, center, powers.add(from)) };
+            unsafe { powers_of_block::<T, S, true>(s, x.add(from), len, center, powers.add(from), ahead) };
         // SAFETY: there is room for one maximum per block.
         unsafe { maxima.add(block).write(running.max) };
     }
@@ -144,7 +146,7 @@ unsafe fn weights_of_row<T: Real, S: Vectors<T>>(
 /// # Safety
 /// `x` is valid for reading `n` elements, `y` for writing.
 #[inline(always)]
-unsafe fn log_row<T: Real, S: Vectors<T>>(s: S, x: *const T, y: *mut T, n: usize)
+unsafe fn log_row<T: Real, S: Vectors<T>>(s: S, x: *const T, y: *mut T, n: usize, ahead: isize)
 where
     T::Wide: Coefficients,
 {
@@ -156,7 +158,7 @@ where
         let center = running.raise(peak);
         // SAFETY: from + len <= n; nothing is written.
         running.sum +=
-            unsafe { powers_of_block::<T, S, false>(s, x.add(from), len, center, std::ptr::null_mut()) };
+            unsafe { powers_of_block::<T, S, false>(s, x.add(from), len, center, std::ptr::null_mut(), ahead) };
     }
     let (max, log) = (s.splat(running.max), s.splat(T::Wide::from_f64(running.sum.ln())));
     let mut i = 0;
@@ -174,7 +176,8 @@ where
     }
 }
 
-/// Σ eˣ⁻ᶜ over a block; the powers are kept if `KEEP`.
+/// Σ eˣ⁻ᶜ over a block; the powers are kept if `KEEP`. Elements `ahead` of these are asked for meanwhile: memory works
+/// while the powers are computed.
 ///
 /// # Safety
 /// `x` is valid for reading `n` elements and, if `KEEP`, `powers` for writing.
@@ -185,29 +188,28 @@ unsafe fn powers_of_block<T: Real, S: Vectors<T>, const KEEP: bool>(
     n: usize,
     center: T::Wide,
     powers: *mut T::Wide,
+    ahead: isize,
 ) -> f64
 where
     T::Wide: Coefficients,
 {
-    const FLIGHT: usize = 4;
     let center = s.splat(center);
-    let mut sums = [s.splat(T::Wide::ZERO); FLIGHT];
+    let mut sum = s.splat(T::Wide::ZERO);
     let mut i = 0;
-    while i + FLIGHT * S::LANES <= n {
-        for (k, sum) in sums.iter_mut().enumerate() {
-            let at = i + k * S::LANES;
-            // SAFETY: at + LANES <= n.
-            let e = exp_nonpositive(s, s.sub(unsafe { s.read(x.add(at)) }, center));
-            if KEEP {
-                // SAFETY: as above.
-                unsafe { s.store(powers.add(at), e) };
-            }
-            *sum = s.add(*sum, e);
+    // One vector at a time: the processor overlaps them by itself, and more would not fit the registers.
+    while i + S::LANES <= n {
+        prefetch(x.wrapping_offset(i as isize + ahead));
+        // SAFETY: i + LANES <= n.
+        let e = exp_nonpositive(s, s.sub(unsafe { s.read(x.add(i)) }, center));
+        if KEEP {
+            // SAFETY: as above.
+            unsafe { s.store(powers.add(i), e) };
         }
-        i += FLIGHT * S::LANES;
+        sum = s.add(sum, e);
+        i += S::LANES;
     }
-    while i < n {
-        let len = (n - i).min(S::LANES);
+    if i < n {
+        let len = n - i;
         let mut rest = [-T::Wide::INFINITY; MAX_LANES];
         for (j, slot) in rest.iter_mut().enumerate().take(len) {
             // SAFETY: i + j < n.
@@ -219,10 +221,9 @@ where
             // SAFETY: i + len <= n.
             unsafe { s.store_first(powers.add(i), e, len) };
         }
-        sums[0] = s.add(sums[0], e);
-        i += len;
+        sum = s.add(sum, e);
     }
-    s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))).to_f64()
+    s.reduce_add(sum).to_f64()
 }
 
 /// `y = powers · factor`, past the caches if `stream`.
