@@ -157,8 +157,9 @@ where
         let peak = fold_block(s, Peak, unsafe { std::slice::from_raw_parts(x.add(from), len) });
         let center = running.raise(peak);
         // SAFETY: from + len <= n; nothing is written.
-        running.sum +=
-            unsafe { powers_of_block::<T, S, false>(s, x.add(from), len, center, std::ptr::null_mut(), ahead) };
+        running.sum += unsafe {
+            powers_of_block::<T, S, false>(s, x.add(from), len, center, std::ptr::null_mut(), ahead)
+        };
     }
     let (max, log) = (s.splat(running.max), s.splat(T::Wide::from_f64(running.sum.ln())));
     let mut i = 0;
