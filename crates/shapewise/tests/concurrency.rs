@@ -28,6 +28,13 @@ fn work(rt: &Runtime, seed: usize) {
     let total: f64 = (0..n).map(|i| (i % 100) as f64).sum();
     let sum = f64::from(rt.sum(&x, ..).unwrap().item::<f32>().unwrap());
     assert!((sum - total).abs() <= 1e-5 * total, "sum of {n}: {sum} instead of {total}");
+    let m = [2, 17, 64][seed % 3];
+    let ones = Tensor::full(1.0f32, &[m, m]).unwrap();
+    let product = rt.matmul(&ones, &ones).unwrap();
+    assert!(product.as_slice::<f32>().unwrap().iter().all(|&y| y == m as f32), "product of {m}×{m} ones");
+    let weights = rt.softmax(&ones, 1).unwrap();
+    let right = |y: &f32| (y * m as f32 - 1.0).abs() < 1e-5;
+    assert!(weights.as_slice::<f32>().unwrap().iter().all(right), "softmax of {m}×{m} ones");
 }
 
 #[test]

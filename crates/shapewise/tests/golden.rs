@@ -9,12 +9,16 @@ mod compare;
 mod elementwise;
 #[path = "golden/matmul.rs"]
 mod matmul;
+#[path = "golden/norm.rs"]
+mod norm;
 #[path = "common/numbers.rs"]
 mod numbers;
 #[path = "golden/read.rs"]
 mod read;
 #[path = "golden/reduce.rs"]
 mod reduce;
+#[path = "golden/softmax.rs"]
+mod softmax;
 
 use compare::{Tolerance, differs};
 use numbers::{Numbers, numbers};

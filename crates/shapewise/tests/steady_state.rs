@@ -4,7 +4,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use shapewise::ops::Activation;
 use shapewise::ops::elementwise::Program;
+use shapewise::ops::matmul::Fused;
+use shapewise::ops::norm::NormOptions;
 use shapewise::ops::reduce::ReduceKind;
 use shapewise::{DType, Result, Runtime, Tensor};
 
@@ -81,6 +84,32 @@ fn reductions(rt: &Runtime, rows: usize, columns: usize) {
     allocates_nothing(rt, "cumsum", || rt.cumsum_into(&x, 1, &mut sums));
 }
 
+fn products(rt: &Runtime, m: usize, k: usize, n: usize) {
+    let (a, b, bias, mut out) = (filled(&[m, k]), filled(&[k, n]), filled(&[n]), filled(&[m, n]));
+    allocates_nothing(rt, &format!("matmul {m}×{k}×{n}"), || rt.matmul_into(&a, &b, &mut out));
+    let fused = Fused::new().bias(&bias).activation(Activation::Relu);
+    allocates_nothing(rt, &format!("fused matmul {m}×{k}×{n}"), || {
+        rt.matmul_fused_into(&a, &b, fused, &mut out)
+    });
+    let mut half = Tensor::zeros(&[m, n], DType::BF16).unwrap();
+    let (a, b) = (rt.cast(&a, DType::BF16).unwrap(), rt.cast(&b, DType::BF16).unwrap());
+    allocates_nothing(rt, &format!("bf16 matmul {m}×{k}×{n}"), || rt.matmul_into(&a, &b, &mut half));
+}
+
+fn normalisations(rt: &Runtime, rows: usize, columns: usize) {
+    let (x, mut out) = (filled(&[rows, columns]), filled(&[rows, columns]));
+    for axis in [0, 1] {
+        allocates_nothing(rt, "softmax", || rt.softmax_into(&x, axis, &mut out));
+        allocates_nothing(rt, "log-softmax", || rt.log_softmax_into(&x, axis, &mut out));
+    }
+    let (scale, mean) = (filled(&[columns]), filled(&[columns]));
+    let options = NormOptions::new().scale(&scale);
+    allocates_nothing(rt, "layer norm", || rt.layer_norm_into(&x, 1, &options, &mut out));
+    allocates_nothing(rt, "rms norm", || rt.rms_norm_into(&x, 1, &options, &mut out));
+    allocates_nothing(rt, "batch norm", || rt.batch_norm_into(&x, &mean, &scale, &options, &mut out));
+    allocates_nothing(rt, "group norm", || rt.group_norm_into(&x, 1, &options, &mut out));
+}
+
 // One test, because the counter counts for the whole process.
 #[test]
 fn warm_calls_allocate_nothing() {
@@ -95,5 +124,10 @@ fn warm_calls_allocate_nothing() {
     }
     for (rows, columns) in [(3, 5), (40, 300), (600, 500)] {
         reductions(&rt, rows, columns);
+        normalisations(&rt, rows, columns);
+    }
+    for (m, k, n) in [(4, 4, 4), (1, 300, 200), (200, 300, 1), (130, 70, 90), (300, 300, 300), (8, 2000, 64)]
+    {
+        products(&rt, m, k, n);
     }
 }

@@ -59,6 +59,16 @@ pub fn arrangement() -> impl Strategy<Value = Arrangement> {
 }
 
 impl Arrangement {
+    /// Row-major without gaps, aligned.
+    pub const PLAIN: Self = Self {
+        order: Order::RowMajor,
+        gaps: [0; MAX_RANK],
+        backwards: [false; MAX_RANK],
+        repeated: [false; MAX_RANK],
+        offset: 0,
+        pooled: true,
+    };
+
     /// The same without repeated axes, for outputs.
     pub fn writable(mut self) -> Self {
         self.repeated = [false; MAX_RANK];
@@ -117,6 +127,11 @@ impl Operand {
 
     pub fn view_mut(&mut self) -> TensorViewMut<'_> {
         self.storage.view_mut().unwrap().with_layout(self.layout).unwrap()
+    }
+
+    /// Takes over a tensor that was computed.
+    pub fn replace(&mut self, tensor: Tensor) {
+        *self = Self { layout: *tensor.layout(), storage: tensor };
     }
 
     pub fn numbers(&self) -> Numbers {

@@ -7,5 +7,7 @@
 mod common;
 mod elementwise;
 mod matmul;
+mod norm;
 mod reduce;
 mod runner;
+mod softmax;

@@ -2,6 +2,7 @@
 
 use shapewise::ops::Activation;
 use shapewise::ops::matmul::Fused;
+use shapewise::ops::norm::NormOptions;
 use shapewise::ops::reduce::{NormOrder, Over, ReduceKind};
 use shapewise::selection::Limits;
 use shapewise::{Runtime, TensorView};
@@ -114,6 +115,41 @@ fn products() {
         if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
             let _ = rt.matmul_fused_into(&a, &b, fused, view);
         }
+    });
+}
+
+#[test]
+fn softmax_and_norms() {
+    let rt = runtime();
+    never_panics(20_000, |r| {
+        let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
+        let x = wild::view(r, &storage[0]);
+        let (scale, bias) = (wild::view(r, &storage[1]), wild::view(r, &storage[2]));
+        let _ = (rt.softmax(&x, wild::axis(r)), rt.log_softmax(&x, wild::axis(r)));
+        let mut options = NormOptions::new().channel_axis(wild::axis(r));
+        if r.below(3) == 0 {
+            options = options.eps(wild::number(r));
+        }
+        if r.below(3) == 0 {
+            options = options.scale(&scale);
+        }
+        if r.below(3) == 0 {
+            options = options.bias(&bias);
+        }
+        let _ = rt.layer_norm(&x, r.below(5), &options);
+        let _ = rt.rms_norm(&x, r.below(5), &options);
+        let _ = rt.group_norm(&x, r.below(5), &options);
+        let _ = rt.batch_norm(&x, &scale, &bias, &options);
+        let _ = rt.batch_norm_training(&x, &options).map(|all| {
+            let (mut mean, mut variance) = (wild::storage(r), all.variance.deep_clone().unwrap());
+            let _ = all.update_running(&mut mean, &mut variance, wild::number(r));
+        });
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
+            let _ = rt.softmax_into(&x, wild::axis(r), view);
+        }
+        let _ = rt.layer_norm_into(&x, r.below(5), &options, &mut out);
     });
 }
 

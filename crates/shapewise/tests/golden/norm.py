@@ -60,7 +60,8 @@ def batch(file, name, dtype, shape, affine=True, view=()):
     y = scaled(x, mean.reshape(along), variance.reshape(along), weight, bias, along)
     inputs = [(stored, dtype, view), *given(dtype, weight, bias)]
     more = attributes("batch_training", weight, bias)
-    file.case(f"batch training {name} {dtype}", more, inputs, [(y, dtype), (mean, dtype), (variance, dtype)])
+    statistics = "f64" if dtype == "f64" else "f32"
+    file.case(f"batch training {name} {dtype}", more, inputs, [(y, dtype), (mean, statistics), (variance, statistics)])
 
 
 def group(file, name, dtype, shape, groups, affine=True, view=()):
