@@ -79,7 +79,7 @@ fn two_runtimes_at_once() {
 struct Sum;
 
 impl Kernel for Sum {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "cpu::elementwise::coming_and_going"
     }
 

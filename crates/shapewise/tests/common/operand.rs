@@ -45,7 +45,7 @@ pub fn arrangement() -> impl Strategy<Value = Arrangement> {
     let keys = any::<[u8; MAX_RANK]>().prop_map(Order::ByKeys);
     let order = prop_oneof![Just(Order::RowMajor), Just(Order::LastTwoSwapped), keys];
     let bytes = any::<[u8; MAX_RANK]>();
-    let any = (order, bytes.clone(), bytes.clone(), bytes, 0usize..4, any::<bool>()).prop_map(
+    let any = (order, bytes, bytes, bytes, 0usize..4, any::<bool>()).prop_map(
         |(order, gaps, backwards, repeated, offset, pooled)| Arrangement {
             order,
             gaps: gaps.map(|g| g.saturating_sub(150) / 35),
@@ -79,9 +79,8 @@ impl Arrangement {
     fn layout(&self, shape: &[usize]) -> (Layout, usize) {
         let mut axes: Vec<usize> = (0..shape.len()).collect();
         match self.order {
-            Order::RowMajor => {}
             Order::LastTwoSwapped if axes.len() > 1 => axes.swap(shape.len() - 2, shape.len() - 1),
-            Order::LastTwoSwapped => {}
+            Order::RowMajor | Order::LastTwoSwapped => {}
             Order::ByKeys(keys) => axes.sort_by_key(|&a| keys[a]),
         }
         let mut strides = vec![0isize; shape.len()];

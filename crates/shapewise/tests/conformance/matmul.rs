@@ -158,11 +158,11 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
     let scales = case.scales(&a, &b);
     let mut fused = Fused::new().activation(case.activation);
     if case.bias {
-        fused = fused.bias(&bias.view());
+        fused = fused.bias(bias.view());
     }
     suite.check(
         || vec![Operand::new(case.dtype, &case.output_shape(), &case.output, Grade::Whole, 1)],
-        |rt, out| rt.matmul_fused_into(&a.view(), &b.view(), fused, out[0].view_mut()),
+        |rt, out| rt.matmul_fused_into(a.view(), b.view(), fused, out[0].view_mut()),
         |_, at| tolerance(case, scales[at]),
     )
 }

@@ -93,18 +93,18 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
     let (mean, variance) = (case.weight(Grade::Ordinary, 3), case.weight(Grade::Positive, 4));
     let mut options = NormOptions::new().eps(case.eps).channel_axis(case.channel_axis as isize);
     if case.scale {
-        options = options.scale(&scale.view());
+        options = options.scale(scale.view());
     }
     if case.bias {
-        options = options.bias(&bias.view());
+        options = options.bias(bias.view());
     }
     let call = |rt: &Runtime, out: &mut [Operand]| {
         let (x, out) = (input.view(), out[0].view_mut());
         match case.kind {
-            Kind::Batch => rt.batch_norm_into(&x, &mean.view(), &variance.view(), &options, out),
-            Kind::Layer { axes } => rt.layer_norm_into(&x, axes, &options, out),
-            Kind::Rms { axes } => rt.rms_norm_into(&x, axes, &options, out),
-            Kind::Group { groups } => rt.group_norm_into(&x, groups, &options, out),
+            Kind::Batch => rt.batch_norm_into(x, mean.view(), variance.view(), &options, out),
+            Kind::Layer { axes } => rt.layer_norm_into(x, axes, &options, out),
+            Kind::Rms { axes } => rt.rms_norm_into(x, axes, &options, out),
+            Kind::Group { groups } => rt.group_norm_into(x, groups, &options, out),
         }
     };
     let tolerance = tolerance(case);
@@ -136,7 +136,7 @@ fn training(
             vec![made(case.dtype, &case.shape), made(statistics, &channels), made(statistics, &channels)]
         },
         |rt, out| {
-            let all = rt.batch_norm_training(&input.view(), options)?;
+            let all = rt.batch_norm_training(input.view(), options)?;
             for (to, from) in out.iter_mut().zip([all.output, all.mean, all.variance]) {
                 to.replace(from);
             }

@@ -63,7 +63,7 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
         || vec![Operand::new(case.dtype, &case.shape, &case.output, Grade::Whole, 1)],
         |rt, out| {
             let (x, axis, out) = (input.view(), case.axis as isize, out[0].view_mut());
-            if case.log { rt.log_softmax_into(&x, axis, out) } else { rt.softmax_into(&x, axis, out) }
+            if case.log { rt.log_softmax_into(x, axis, out) } else { rt.softmax_into(x, axis, out) }
         },
         |_, _| tolerance,
     )

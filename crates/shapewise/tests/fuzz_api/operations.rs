@@ -48,10 +48,10 @@ fn named_functions() {
         let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
         let (a, b) = (wild::view(r, &storage[0]), wild::view(r, &storage[1]));
         let c = wild::view(r, &storage[2]);
-        let _ = (rt.add(&a, &b), rt.pow(&a, &b), rt.less(&a, &b), rt.where_(&c, &a, &b), rt.gelu(&a));
-        let _ = (rt.clamp(&a, wild::number(r), wild::number(r)), rt.leaky_relu(&a, wild::number(r)));
-        let _ = rt.cast(&a, wild::dtype(r));
-        let _ = rt.explain(|rt| rt.mul(&a, &b)).map(|e| e.to_string());
+        let _ = (rt.add(a, b), rt.pow(a, b), rt.less(a, b), rt.where_(c, a, b), rt.gelu(a));
+        let _ = (rt.clamp(a, wild::number(r), wild::number(r)), rt.leaky_relu(a, wild::number(r)));
+        let _ = rt.cast(a, wild::dtype(r));
+        let _ = rt.explain(|rt| rt.mul(a, b)).map(|e| e.to_string());
     });
 }
 
@@ -82,14 +82,14 @@ fn reductions() {
         let axes = wild::axes(r);
         let over = if r.below(3) == 0 { Over::from(..) } else { Over::from(&axes[..]) };
         let over = if r.below(2) == 0 { over.keepdims() } else { over };
-        let _ = rt.reduce(kind, &x, over);
-        let _ = rt.cumsum(&x, wild::axis(r));
+        let _ = rt.reduce(kind, x, over);
+        let _ = rt.cumsum(x, wild::axis(r));
         let mut out = wild::storage(r);
         let layout = wild::layout(r);
         if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
-            let _ = rt.reduce_into(kind, &x, over, view);
+            let _ = rt.reduce_into(kind, x, over, view);
         }
-        let _ = rt.cumsum_into(&x, wild::axis(r), &mut out);
+        let _ = rt.cumsum_into(x, wild::axis(r), &mut out);
     });
 }
 
@@ -107,13 +107,13 @@ fn products() {
             fused = fused.activation(Activation::LeakyRelu { slope: wild::number(r) as f32 });
         }
         if r.below(3) == 0 {
-            fused = fused.bias(&bias);
+            fused = fused.bias(bias);
         }
-        let _ = rt.matmul_fused(&a, &b, fused);
+        let _ = rt.matmul_fused(a, b, fused);
         let mut out = wild::storage(r);
         let layout = wild::layout(r);
         if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
-            let _ = rt.matmul_fused_into(&a, &b, fused, view);
+            let _ = rt.matmul_fused_into(a, b, fused, view);
         }
     });
 }
@@ -125,31 +125,31 @@ fn softmax_and_norms() {
         let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
         let x = wild::view(r, &storage[0]);
         let (scale, bias) = (wild::view(r, &storage[1]), wild::view(r, &storage[2]));
-        let _ = (rt.softmax(&x, wild::axis(r)), rt.log_softmax(&x, wild::axis(r)));
+        let _ = (rt.softmax(x, wild::axis(r)), rt.log_softmax(x, wild::axis(r)));
         let mut options = NormOptions::new().channel_axis(wild::axis(r));
         if r.below(3) == 0 {
             options = options.eps(wild::number(r));
         }
         if r.below(3) == 0 {
-            options = options.scale(&scale);
+            options = options.scale(scale);
         }
         if r.below(3) == 0 {
-            options = options.bias(&bias);
+            options = options.bias(bias);
         }
-        let _ = rt.layer_norm(&x, r.below(5), &options);
-        let _ = rt.rms_norm(&x, r.below(5), &options);
-        let _ = rt.group_norm(&x, r.below(5), &options);
-        let _ = rt.batch_norm(&x, &scale, &bias, &options);
-        let _ = rt.batch_norm_training(&x, &options).map(|all| {
+        let _ = rt.layer_norm(x, r.below(5), &options);
+        let _ = rt.rms_norm(x, r.below(5), &options);
+        let _ = rt.group_norm(x, r.below(5), &options);
+        let _ = rt.batch_norm(x, scale, bias, &options);
+        let _ = rt.batch_norm_training(x, &options).map(|all| {
             let (mut mean, mut variance) = (wild::storage(r), all.variance.deep_clone().unwrap());
             let _ = all.update_running(&mut mean, &mut variance, wild::number(r));
         });
         let mut out = wild::storage(r);
         let layout = wild::layout(r);
         if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
-            let _ = rt.softmax_into(&x, wild::axis(r), view);
+            let _ = rt.softmax_into(x, wild::axis(r), view);
         }
-        let _ = rt.layer_norm_into(&x, r.below(5), &options, &mut out);
+        let _ = rt.layer_norm_into(x, r.below(5), &options, &mut out);
     });
 }
 
