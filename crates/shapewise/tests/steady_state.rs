@@ -91,6 +91,10 @@ fn products(rt: &Runtime, m: usize, k: usize, n: usize) {
     allocates_nothing(rt, &format!("fused matmul {m}×{k}×{n}"), || {
         rt.matmul_fused_into(&a, &b, fused, &mut out)
     });
+    let packed = rt.pack_rhs(&b).unwrap();
+    allocates_nothing(rt, &format!("packed matmul {m}×{k}×{n}"), || {
+        rt.matmul_packed_into(&a, &packed, fused, &mut out)
+    });
     let mut half = Tensor::zeros(&[m, n], DType::BF16).unwrap();
     let (a, b) = (rt.cast(&a, DType::BF16).unwrap(), rt.cast(&b, DType::BF16).unwrap());
     allocates_nothing(rt, &format!("bf16 matmul {m}×{k}×{n}"), || rt.matmul_into(&a, &b, &mut half));

@@ -8,6 +8,7 @@ mod common;
 mod elementwise;
 mod matmul;
 mod norm;
+mod packed;
 mod reduce;
 mod runner;
 mod softmax;

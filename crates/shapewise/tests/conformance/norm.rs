@@ -123,7 +123,8 @@ fn training(
     input: &Operand,
     options: &NormOptions<'_>,
 ) -> Result<(), TestCaseError> {
-    if case.kind != Kind::Batch || case.shape.contains(&0) {
+    // Statistics of infinite numbers are infinite or not numbers, by the way they are merged.
+    if case.kind != Kind::Batch || case.shape.contains(&0) || case.grade == Grade::Special {
         return Ok(());
     }
     let statistics = if case.dtype == DType::F64 { DType::F64 } else { DType::F32 };

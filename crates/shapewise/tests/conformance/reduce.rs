@@ -173,8 +173,9 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
 /// A sum of n terms in blocks or pairs errs by about √n roundings of its partial sums, which are at most n times the
 /// largest term; 16-bit types are summed in f32.
 fn tolerance(case: &Case, output: DType, input: &Numbers, depth: usize) -> Tolerance {
-    let (Numbers::Real(values) | Numbers::Complex(values)) = input else {
-        return Tolerance { ulps: 4.0, absolute: 0.0 };
+    let values: Vec<f64> = match input {
+        Numbers::Real(values) | Numbers::Complex(values) => values.clone(),
+        Numbers::Integer(values) => values.iter().map(|&x| x as f64).collect(),
     };
     let epsilon = precision(if case.dtype.size() == 2 { DType::F32 } else { output }).0;
     let largest = values.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));

@@ -76,7 +76,9 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
 fn tolerance(case: &Case) -> Tolerance {
     let short = case.dtype.size() == 2;
     let epsilon = precision(if short { DType::F32 } else { case.dtype }).0;
-    let roundings = 16.0 + 2.0 * (case.shape[case.axis] as f64).sqrt();
+    let n = case.shape[case.axis] as f64;
+    // In f64 the reference's own plain sum errs too, and by the same amount each time where terms are equal.
+    let roundings = 16.0 + if case.dtype == DType::F64 { n / 8.0 } else { 2.0 * n.sqrt() };
     let smallest = if case.dtype == DType::F64 { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
     match (case.log, short) {
         (true, _) => Tolerance { ulps: if short { 1.0 } else { 4.0 }, absolute: epsilon * roundings },

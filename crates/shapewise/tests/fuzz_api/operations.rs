@@ -8,17 +8,11 @@ use shapewise::selection::Limits;
 use shapewise::{Runtime, TensorView};
 
 use crate::data::Random;
-use crate::{never_panics, wild};
-
-fn runtime() -> Runtime {
-    let limits = Limits { memory: Some(64 << 20), scratch: Some(16 << 20), ..Limits::default() };
-    Runtime::builder().threads(2).limits(limits).without_calibration().build().unwrap()
-}
+use crate::{no_kernel_panics, wild};
 
 #[test]
 fn elementwise() {
-    let rt = runtime();
-    never_panics(20_000, |r| {
+    no_kernel_panics(4_000, |rt, r| {
         let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
         let Ok(program) = wild::program(r) else { return };
         let right = if r.below(9) == 0 { r.below(10) } else { program.inputs() };
@@ -43,8 +37,7 @@ fn elementwise() {
 
 #[test]
 fn named_functions() {
-    let rt = runtime();
-    never_panics(5_000, |r| {
+    no_kernel_panics(4_000, |rt, r| {
         let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
         let (a, b) = (wild::view(r, &storage[0]), wild::view(r, &storage[1]));
         let c = wild::view(r, &storage[2]);
@@ -74,8 +67,7 @@ fn reduce_kind(r: &mut Random) -> ReduceKind {
 
 #[test]
 fn reductions() {
-    let rt = runtime();
-    never_panics(20_000, |r| {
+    no_kernel_panics(4_000, |rt, r| {
         let storage = wild::storage(r);
         let x = wild::view(r, &storage);
         let kind = reduce_kind(r);
@@ -95,8 +87,7 @@ fn reductions() {
 
 #[test]
 fn products() {
-    let rt = runtime();
-    never_panics(20_000, |r| {
+    no_kernel_panics(4_000, |rt, r| {
         let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
         let a = wild::view(r, &storage[0]);
         // Half of the time something that fits.
@@ -119,9 +110,26 @@ fn products() {
 }
 
 #[test]
+fn packed_products() {
+    no_kernel_panics(4_000, |rt, r| {
+        let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
+        let a = wild::view(r, &storage[0]);
+        let b = if r.below(2) == 0 { a.transpose() } else { wild::view(r, &storage[1]) };
+        let Ok(packed) = rt.pack_rhs_as(b, wild::dtype(r)).or_else(|_| rt.pack_rhs(b)) else { return };
+        let _ = rt.matmul_packed(a, &packed);
+        let fused = Fused::new().bias(wild::view(r, &storage[2]));
+        let _ = rt.matmul_packed_fused(a, &packed, fused);
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
+            let _ = rt.matmul_packed_into(a, &packed, Fused::new(), view);
+        }
+    });
+}
+
+#[test]
 fn softmax_and_norms() {
-    let rt = runtime();
-    never_panics(20_000, |r| {
+    no_kernel_panics(4_000, |rt, r| {
         let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
         let x = wild::view(r, &storage[0]);
         let (scale, bias) = (wild::view(r, &storage[1]), wild::view(r, &storage[2]));
@@ -155,7 +163,8 @@ fn softmax_and_norms() {
 
 #[test]
 fn broadcasts_beyond_all_memory_are_errors() {
-    let rt = runtime();
+    let limits = Limits { memory: Some(64 << 20), ..Limits::default() };
+    let rt = Runtime::builder().limits(limits).without_calibration().build().unwrap();
     let one = shapewise::Tensor::scalar(1.0f32);
     for shape in [vec![1 << 40], vec![1 << 31, 1 << 31], vec![isize::MAX as usize]] {
         let Ok(wide) = one.broadcast_to(&shape) else { continue };
@@ -165,8 +174,7 @@ fn broadcasts_beyond_all_memory_are_errors() {
 
 #[test]
 fn kernels_by_name() {
-    let rt = runtime();
-    never_panics(500, |r| {
+    no_kernel_panics(500, |rt, r| {
         let name: String = (0..r.below(30)).map(|_| char::from(b'0' + r.below(80) as u8)).collect();
         assert!(rt.with_kernel(&name).is_err());
         let _ = rt.kernels().remove(&name).is_err();

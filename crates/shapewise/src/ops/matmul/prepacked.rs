@@ -181,9 +181,8 @@ fn result_shape(a: &TensorView<'_>, rhs: &PackedRhs) -> Result<Shape> {
             a.layout().shape
         )));
     }
-    let mut sizes = leading.to_vec();
-    sizes.push(rhs.n);
-    let shape = Shape::new(&sizes)?;
+    let mut shape = Shape::new(leading)?;
+    shape.append(rhs.n);
     shape.elements()?;
     Ok(shape)
 }
@@ -212,7 +211,7 @@ fn rows_of(layout: &Layout) -> Option<Layout> {
         match stride {
             _ if size == 1 => {}
             None => (rows, stride) = (size, Some(layout.strides[axis])),
-            Some(inner) if inner * rows as isize == layout.strides[axis] => rows *= size,
+            Some(inner) if inner.saturating_mul(rows as isize) == layout.strides[axis] => rows *= size,
             Some(_) => return None,
         }
     }
