@@ -8,6 +8,10 @@ use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
 
+/// Sums that must be in flight to keep the multipliers busy: two units with a latency of four cycles, as on all
+/// recent CPUs with wide vectors. Tiles with fewer wait for their own results.
+const IN_FLIGHT: f64 = 8.0;
+
 /// Counts of one product.
 struct Counts {
     /// Vector instructions of the arithmetic units: sums, what starts and ends them, packing.
@@ -83,7 +87,8 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
     let row_blocks = g.m.div_ceil(plan.mc) as f64;
     let tile_rows = m / g.m.div_ceil(most_rows) as f64;
     // Products, and for every pass each sum is cleared, written, and from the second pass on read.
-    let mut executed = m * vectors * (k + 3.0 * passes - 1.0);
+    let chains = (tile_rows * (most_vectors as f64).min(vectors) / IN_FLIGHT).min(1.0);
+    let mut executed = m * vectors * (k / chains + 3.0 * passes - 1.0);
     // Tiles read an element per row and a vector per vector of columns in each step.
     let l1 = k * (panels * m * bytes + m / tile_rows * vectors * (lanes * size) as f64)
         + passes * 2.0 * m * n * bytes;
@@ -105,16 +110,20 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
             executed += packing(k * n * row_blocks, g.b_cs != 1);
             l2 = right * row_blocks + left * panels + result * (2.0 * passes - 1.0);
             l3 = beyond(resident, sizes.l2) * (right * row_blocks + result * (2.0 * passes - 1.0) + left);
-            scratch = plan.threads * plan.kc.min(g.k) * most_vectors * lanes;
+            scratch = plan.threads * 2 * plan.chunk * plan.kc.min(g.k) * most_vectors * lanes;
             (forks, pieces) = (1, (panels * row_blocks) as usize);
         }
-        Algorithm::Packed => {
+        Algorithm::Packed | Algorithm::SplitK => {
             let column_blocks = g.n.div_ceil(plan.nc) as f64;
             executed += packing(k * n, g.b_cs != 1) + packing(m * k * column_blocks, g.a_rs != 1);
             l2 = left * panels + 2.0 * right * row_blocks + result * (2.0 * passes - 1.0);
             l3 = 2.0 * right + right * row_blocks + left * column_blocks + result * (2.0 * passes - 1.0);
             scratch = plan.kc.min(g.k) * (plan.nc.min(g.n) + plan.threads * plan.mc.min(g.m));
-            (forks, pieces) = ((2.0 * passes * column_blocks) as u32, row_blocks as usize);
+            (forks, pieces) = if algorithm == Algorithm::SplitK {
+                (2, g.k)
+            } else {
+                ((2.0 * passes * column_blocks) as u32, row_blocks as usize)
+            };
         }
     }
     Counts { vectors: executed, traffic: Traffic { l1, l2, l3, memory: 0.0 }, forks, scratch, pieces }

@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
-use super::cpu_problem::Real;
 #[cfg(feature = "gemm")]
-use super::cpu_problem::{Gemm, LanesTask};
-use crate::backends::cpu::simd::{Lanes, math};
+use super::cpu_problem::Gemm;
+use super::cpu_problem::{LanesTask, Real};
+use crate::backends::cpu::simd::{Isa, Lanes, math};
 use crate::ops::Activation;
 
 /// Applies the activations that tiles leave out, in a pass over results that are still in the cache; does nothing
@@ -13,34 +13,49 @@ use crate::ops::Activation;
 ///
 /// # Safety
 /// `rows` rows of `columns` contiguous elements, `rs` apart, can be read and written at `c`.
-#[inline(always)]
-pub(super) unsafe fn activate_rows<T: Real, S: Lanes<T>>(
-    s: S,
+#[inline]
+pub(super) unsafe fn activate_rows<T: Real>(
+    isa: Isa,
     c: *mut T,
     rs: isize,
     rows: usize,
     columns: usize,
     activation: Activation,
 ) {
-    if matches!(activation, Activation::None | Activation::Relu | Activation::LeakyRelu { .. }) {
-        return;
+    if !matches!(activation, Activation::None | Activation::Relu | Activation::LeakyRelu { .. }) {
+        T::run(isa, Rows { c, rs, rows, columns, activation });
     }
-    for i in 0..rows {
-        let row = c.wrapping_offset(rs.wrapping_mul(i as isize));
-        let mut done = 0;
-        while done < columns {
-            let lanes = S::LANES.min(columns - done);
-            let at = row.wrapping_add(done);
-            // SAFETY: so many elements of the row are left.
-            unsafe { s.store_first(at, apply(s, s.load_first(at, lanes), activation), lanes) };
-            done += lanes;
+}
+
+/// Rows of contiguous elements that an activation is applied to.
+struct Rows<T> {
+    c: *mut T,
+    rs: isize,
+    rows: usize,
+    columns: usize,
+    activation: Activation,
+}
+
+impl<T: Real> LanesTask<T> for Rows<T> {
+    #[inline(always)]
+    fn run<S: Lanes<T>>(self, s: S) {
+        for i in 0..self.rows {
+            let row = self.c.wrapping_offset(self.rs.wrapping_mul(i as isize));
+            let mut done = 0;
+            while done < self.columns {
+                let lanes = S::LANES.min(self.columns - done);
+                let at = row.wrapping_add(done);
+                // SAFETY: so many elements of the row are left.
+                unsafe { s.store_first(at, apply(s, s.load_first(at, lanes), self.activation), lanes) };
+                done += lanes;
+            }
         }
     }
 }
 
 /// The activation of every lane.
 #[inline(always)]
-fn apply<T: Real, S: Lanes<T>>(s: S, x: S::V, activation: Activation) -> S::V {
+pub(super) fn apply<T: Real, S: Lanes<T>>(s: S, x: S::V, activation: Activation) -> S::V {
     let zero = s.splat(T::ZERO);
     match activation {
         Activation::None => x,

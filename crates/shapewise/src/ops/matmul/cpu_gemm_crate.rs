@@ -6,7 +6,7 @@ use gemm::Parallelism;
 use super::cost;
 use super::cpu_batch::Products;
 use super::cpu_finish::Finish;
-use super::cpu_kernels::{NOT_EMPTY, REAL};
+use super::cpu_kernels::{NOT_EMPTY, REAL, thread_space};
 use super::cpu_problem::{Gemm, Real, Split};
 use super::plan::Algorithm;
 use crate::backends::cpu::simd::Isa;
@@ -39,8 +39,8 @@ impl Kernel for GemmCrate {
         &[REAL, NOT_EMPTY]
     }
 
-    fn space(&self, _: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        ParameterSpace::threads(device.threads)
+    fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        thread_space(workload, device)
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {

@@ -4,7 +4,7 @@
 use super::cpu_batch::Products;
 use super::cpu_problem::{Epilogue, Gemm, Real, Shared, Split};
 use super::plan::{Algorithm, Plan, Sizes};
-use super::{cost, cpu_packed, cpu_panel, cpu_small};
+use super::{cost, cpu_packed, cpu_panel, cpu_small, cpu_split_k};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::Isa;
 use crate::device::{Device, DeviceInfo};
@@ -23,7 +23,7 @@ pub(super) struct Compute {
 }
 
 macro_rules! kernels {
-    ($($small:ident $panel:ident $packed:ident $isa:ident $name:literal;)*) => {$(
+    ($($small:ident $panel:ident $packed:ident $split:ident $isa:ident $name:literal;)*) => {$(
         pub(super) static $small: Compute = Compute {
             name: concat!("cpu::matmul::", $name, "_small"),
             isa: Isa::$isa,
@@ -42,13 +42,19 @@ macro_rules! kernels {
             algorithm: Algorithm::Packed,
             constraints: &[REAL, Constraint::Isa(Isa::$isa), NOT_EMPTY],
         };
+        pub(super) static $split: Compute = Compute {
+            name: concat!("cpu::matmul::", $name, "_split_k"),
+            isa: Isa::$isa,
+            algorithm: Algorithm::SplitK,
+            constraints: &[REAL, Constraint::Isa(Isa::$isa), NOT_EMPTY, DEEP],
+        };
     )*};
 }
 kernels! {
-    AVX512_SMALL AVX512_PANEL AVX512_PACKED Avx512 "avx512";
-    AVX2_SMALL AVX2_PANEL AVX2_PACKED Avx2 "avx2";
-    NEON_SMALL NEON_PANEL NEON_PACKED Neon "neon";
-    PORTABLE_SMALL PORTABLE_PANEL PORTABLE_PACKED Portable "portable";
+    AVX512_SMALL AVX512_PANEL AVX512_PACKED AVX512_SPLIT_K Avx512 "avx512";
+    AVX2_SMALL AVX2_PANEL AVX2_PACKED AVX2_SPLIT_K Avx2 "avx2";
+    NEON_SMALL NEON_PANEL NEON_PACKED NEON_SPLIT_K Neon "neon";
+    PORTABLE_SMALL PORTABLE_PANEL PORTABLE_PACKED PORTABLE_SPLIT_K Portable "portable";
 }
 
 pub(super) const REAL: Constraint = Constraint::DTypes(&[DType::F32, DType::F64]);
@@ -57,6 +63,12 @@ pub(super) const NOT_EMPTY: Constraint = Constraint::Shape("at least one element
     let g = products.first();
     products.count * g.m * g.n * g.k > 0
 });
+const DEEP: Constraint =
+    Constraint::Shape("more steps than the result has elements, or 64 times its longer side", |w| {
+        let products = Products::describe(w);
+        let g = products.first();
+        products.count == 1 && (g.k >= g.m.saturating_mul(g.n) || g.k >= 64 * g.m.max(g.n))
+    });
 const RIGHT_ROWS: Constraint = Constraint::Shape(
     "rows of the right operand (or columns of the left, for a transposed result) without gaps",
     |w| Products::describe(w).first().with_contiguous_rows().b_cs == 1,
@@ -80,11 +92,11 @@ impl Kernel for Compute {
     }
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        let threads = ParameterSpace::threads(device.threads);
+        let threads = thread_space(workload, device);
         if self.algorithm == Algorithm::Small || !can_stream(workload, device) {
             return threads;
         }
-        threads.axis(Knob::Stream, &[1, 0])
+        threads.axis(Knob::Stream, &[0, 1])
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
@@ -98,6 +110,19 @@ impl Kernel for Compute {
             other => Err(KernelError(format!("{other} is not computed by this kernel").into())),
         }
     }
+}
+
+/// All threads first where each gets tiles enough to be worth a hand-over, one thread first where not.
+pub(super) fn thread_space(workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+    let products = Products::describe(workload);
+    let g = products.first();
+    let steps = products.count.saturating_mul(g.m).saturating_mul(g.n).saturating_mul(g.k);
+    let few = steps / device.threads.max(1) < 1 << 14;
+    let mut values = [1, device.threads.max(1) as u32];
+    if !few {
+        values.reverse();
+    }
+    ParameterSpace::single().axis(Knob::Threads, if device.threads > 1 { &values } else { &values[..1] })
 }
 
 /// Whether the result is too large for the caches and every row of it starts a line.
@@ -168,6 +193,9 @@ impl Run<'_> {
             Algorithm::Small => 0,
             Algorithm::Panel => cpu_panel::scratch(&g, self.isa, &self.plan(&g, threads).panel()),
             Algorithm::Packed => cpu_packed::scratch(&g, self.isa, &self.plan(&g, threads).packed()),
+            Algorithm::SplitK => {
+                cpu_split_k::scratch(&g, self.isa, &self.plan(&g, threads).packed(), threads)
+            }
         };
         own + gathered(&g) + bias(&g)
     }
@@ -198,6 +226,10 @@ impl Run<'_> {
                 }
                 Algorithm::Packed => {
                     cpu_packed::run(&inner, self.isa, &self.plan(&g, threads).packed(), self.pool, own)
+                }
+                Algorithm::SplitK => {
+                    let blocking = self.plan(&g, threads).packed();
+                    cpu_split_k::run(&inner, self.isa, &blocking, threads, self.pool, own);
                 }
             }
         }

@@ -86,6 +86,9 @@ impl<T> Target<T> {
 #[repr(align(64))]
 struct Spill<T>([MaybeUninit<T>; MAX_TILE]);
 
+/// Steps of a packed left panel that are asked for before they are needed.
+const AHEAD: isize = 16;
+
 /// Elements of the largest tile: twelve rows of two vectors of sixteen lanes.
 const MAX_TILE: usize = 12 * 2 * 16;
 
@@ -106,31 +109,33 @@ impl Access for InPlace {
     const PACKED_LEFT: bool = false;
 }
 
-/// Calls `$run::<…, rows, vectors>` for run-time numbers of rows and vectors.
+/// Calls `$run::<…, rows, vectors>` for run-time numbers of rows and vectors. With registers of 64 bytes there are so
+/// many shapes that narrow panels are computed as wide ones.
 macro_rules! dispatch {
     ($t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $vectors:expr, $run:ident $arguments:tt) => {{
         let (most_rows, most_vectors) = const { tile_of::<$t, $s>() };
-        dispatch!(@ $t, $s, $access, $masked, $rows, $vectors, $run, $arguments, most_rows, most_vectors, 1 2 3 4 5 6 7 8 9 10 11 12)
+        let one = !$masked && most_rows < 12 && $vectors == 1;
+        dispatch!(@ $t, $s, $access, $masked, $rows, one, $run, $arguments, most_rows, most_vectors, 1 2 3 4 5 6 7 8 9 10 11 12)
     }};
-    (@ $t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $vectors:expr, $run:ident, $arguments:tt,
+    (@ $t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $one:ident, $run:ident, $arguments:tt,
         $most_rows:ident, $most_vectors:ident, $($r:literal)*) => {
-        match ($rows, $vectors) {
-            $(
-                // SAFETY: the caller's promise, passed on.
-                ($r, 1) if $r <= $most_rows => unsafe { $run::<$t, $s, $access, $masked, $r, 1> $arguments },
-                // SAFETY: as above.
-                ($r, 2) if $r <= $most_rows => unsafe { $run::<$t, $s, $access, $masked, $r, 2> $arguments },
-                // SAFETY: as above.
-                ($r, 3) if $r <= $most_rows && $most_vectors == 3 => unsafe {
+        match $rows {
+            // SAFETY: the caller's promise, passed on.
+            $($r if $r <= $most_rows => unsafe {
+                if $one {
+                    $run::<$t, $s, $access, $masked, $r, 1> $arguments;
+                } else if $most_vectors == 2 {
+                    $run::<$t, $s, $access, $masked, $r, 2> $arguments;
+                } else {
                     $run::<$t, $s, $access, $masked, $r, 3> $arguments;
-                },
-            )*
-            _ => debug_assert!($rows == 0, "no tile has so many rows or columns"),
+                }
+            },)*
+            _ => debug_assert!($rows == 0, "no tile has so many rows"),
         }
     };
 }
 
-/// All tiles of one right panel, padded to whole vectors: the rows of `split` below one another.
+/// All tiles of one right panel, padded to its full width: the rows of `split` below one another.
 ///
 /// # Safety
 /// Operands and target are valid for all rows of the split, `k` steps and `target.columns`, which fit a tile.
@@ -143,7 +148,9 @@ pub(super) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
     right: Right<T>,
     mut target: Target<T>,
 ) {
-    let vectors = target.columns.div_ceil(S::LANES);
+    let (most_rows, most_vectors) = const { tile_of::<T, S>() };
+    let narrow = most_rows < 12 && target.columns <= S::LANES;
+    let vectors = if narrow { 1 } else { most_vectors };
     let simple = target.simple(vectors * S::LANES);
     let mut spill = Spill([const { MaybeUninit::uninit() }; MAX_TILE]);
     for (rows, count) in split.groups().into_iter().filter(|group| group.1 > 0) {
@@ -185,7 +192,8 @@ pub(super) unsafe fn rows<T: Float, S: Lanes<T>>(
     right: Right<T>,
     target: Target<T>,
 ) {
-    let width = const { tile_of::<T, S>().1 * S::LANES };
+    let vectors = const { tile_of::<T, S>().1 };
+    let width = vectors * S::LANES;
     let mut below = target;
     let mut spill = Spill([const { MaybeUninit::uninit() }; MAX_TILE]);
     for (rows, count) in split.groups() {
@@ -193,8 +201,7 @@ pub(super) unsafe fn rows<T: Float, S: Lanes<T>>(
             let (mut right, mut target, mut done) = (right, below, 0);
             while done < below.columns {
                 target.columns = width.min(below.columns - done);
-                let vectors = target.columns.div_ceil(S::LANES);
-                let simple = target.simple(vectors * S::LANES);
+                let simple = target.simple(width);
                 if target.columns == width {
                     dispatch!(
                         T,
@@ -202,7 +209,7 @@ pub(super) unsafe fn rows<T: Float, S: Lanes<T>>(
                         InPlace,
                         false,
                         rows,
-                        const { tile_of::<T, S>().1 },
+                        vectors,
                         tiles(s, 1, 0, k, left, right, &target, simple, &mut spill)
                     );
                 } else {
@@ -213,7 +220,7 @@ pub(super) unsafe fn rows<T: Float, S: Lanes<T>>(
                         true,
                         rows,
                         vectors,
-                        tiles(s, 1, 0, k, left, right, &target, simple, &mut spill)
+                        tiles(s, 1, 0, k, left, right, &target, false, &mut spill)
                     );
                 }
                 if !simple {
@@ -244,15 +251,15 @@ unsafe fn tiles<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: u
     simple: bool,
     spill: &mut Spill<T>,
 ) {
-    let last = if MASKED { target.columns - (V - 1) * S::LANES } else { S::LANES };
     let mut c = target.c;
     for _ in 0..count {
-        if !target.stream {
+        // Single tiles come from small products, whose result is near anyway.
+        if !target.stream && (A::PACKED_LEFT || count > 1) {
             expect::<T, R>(c, target.rs, target.columns);
         }
         // SAFETY: the caller's promise, passed on; a simple target has whole vectors.
         unsafe {
-            let sums = multiply::<T, S, A, MASKED, R, V>(s, k, left, right, last);
+            let sums = multiply::<T, S, A, MASKED, R, V>(s, k, left, right, target.columns);
             if !simple {
                 let pitch = (V * S::LANES) as isize;
                 each(sums, spill.0.as_mut_ptr().cast(), pitch, S::LANES, |at, sum| s.store(at, sum));
@@ -308,14 +315,14 @@ pub(super) fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// The sums of products of `R` rows and `V` vectors of columns, the last of which has `last` lanes if `MASKED`.
+/// The sums of products of `R` rows and `V` vectors of columns, of which `columns` exist if `MASKED`.
 #[inline(always)]
 unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: usize, const V: usize>(
     s: S,
     k: usize,
     left: Left<T>,
     right: Right<T>,
-    last: usize,
+    columns: usize,
 ) -> [[S::V; V]; R] {
     let (rs, cs) = if A::PACKED_LEFT { (1, R as isize) } else { (left.rs, left.cs) };
     // One pointer per row and a common offset: stepping from row to row would be a chain as long as the sums.
@@ -329,8 +336,9 @@ unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R
         let mut y = [s.splat(T::ZERO); V];
         for (j, y) in y.iter_mut().enumerate() {
             let at = b.wrapping_add(j * S::LANES);
+            let lanes = columns.saturating_sub(j * S::LANES).min(S::LANES);
             // SAFETY: the caller's columns.
-            *y = unsafe { if MASKED && j + 1 == V { s.load_first(at, last) } else { s.load(at) } };
+            *y = unsafe { if MASKED { s.load_first(at, lanes) } else { s.load(at) } };
         }
         for (sums, a) in sums.iter_mut().zip(a) {
             // SAFETY: the caller's rows and steps.
@@ -338,6 +346,10 @@ unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R
             for (sum, y) in sums.iter_mut().zip(y) {
                 *sum = s.mul_add(x, y, *sum);
             }
+        }
+        if A::PACKED_LEFT {
+            // Panels follow one another, so this reaches into the next one in time.
+            prefetch(a[0].wrapping_offset(step.wrapping_add(AHEAD * R as isize)));
         }
         step = step.wrapping_add(cs);
         b = b.wrapping_offset(right.rs);
@@ -356,7 +368,7 @@ unsafe fn finish<T: Float, S: Lanes<T>>(
 ) {
     let zero = s.splat(T::ZERO);
     for i in 0..rows {
-        for j in 0..vectors {
+        for j in 0..target.columns.div_ceil(S::LANES) {
             let at = j * S::LANES;
             let lanes = S::LANES.min(target.columns - at);
             let c = target.c.wrapping_offset(target.rs.wrapping_mul(i as isize)).wrapping_add(at);

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
+use super::cpu_problem::LanesTask;
 use crate::backends::cpu::simd::{Float, Lanes};
 
 /// The most lanes of any instruction set.
@@ -22,12 +23,41 @@ pub(super) struct Part<T> {
     pub depth: usize,
 }
 
+/// Neighbouring panels of the same width, packed one after the other; the last may be narrower.
+pub(super) struct PackPanels<T> {
+    /// All of the panels together.
+    pub part: Part<T>,
+    /// Elements of a step that make a panel.
+    pub width: usize,
+    /// Elements of a step in a panel, padding included.
+    pub pitch: usize,
+    pub panels: *mut T,
+    /// Distance between panels.
+    pub apart: usize,
+}
+
+impl<T: Float> LanesTask<T> for PackPanels<T> {
+    #[inline(always)]
+    fn run<S: Lanes<T>>(self, s: S) {
+        let mut part = self.part;
+        let (mut left, mut panel) = (part.width, self.panels);
+        while left > 0 {
+            part.width = self.width.min(left);
+            // SAFETY: whoever made the task gave a readable part and room for all panels.
+            unsafe { pack(s, &part, panel, self.pitch) };
+            part.at = part.at.wrapping_offset(part.across.wrapping_mul(self.width as isize));
+            panel = panel.wrapping_add(self.apart);
+            left -= part.width;
+        }
+    }
+}
+
 /// Copies a part into a panel of this pitch (at least its width, at most its width rounded up to vectors).
 ///
 /// # Safety
 /// The part can be read, `pitch · depth` elements can be written at `panel`.
 #[inline(always)]
-pub(super) unsafe fn pack<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T, pitch: usize) {
+unsafe fn pack<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T, pitch: usize) {
     // SAFETY: the caller's promise, passed on.
     unsafe {
         if part.across == 1 {
@@ -165,7 +195,7 @@ fn transpose<T: Float, S: Lanes<T>>(s: S, square: &mut [S::V; MAX_LANES]) {
 mod tests {
     use super::*;
     use crate::backends::cpu::simd::Isa;
-    use crate::ops::matmul::cpu_problem::{LanesTask, Real};
+    use crate::ops::matmul::cpu_problem::Real;
 
     struct Pack<T>(Part<T>, *mut T, usize);
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu_finish::activate_rows;
 use super::cpu_micro::{self as micro, Left, Packed, Right, Target, tile_of};
-use super::cpu_pack::{Part, pack};
+use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::{Isa, Lanes};
@@ -31,6 +31,7 @@ pub(super) struct Blocking {
 
 /// A block of the result in one pass over the depth, as one thread computes it.
 struct Block<T> {
+    isa: Isa,
     /// The product of these rows and columns, all `k` steps.
     part: Gemm<T>,
     /// First step and number of steps of this pass.
@@ -48,15 +49,13 @@ impl<T: Real> LanesTask<T> for Block<T> {
         let (most_rows, vectors) = tile_of::<T, S>();
         let width = vectors * S::LANES;
         let split = Split::at_most(g.m, most_rows);
-        // SAFETY: whoever made the block gave valid operands and room for all rows.
-        unsafe { pack_left(s, &self, split) };
+        pack_left(&self, split);
         let last_pass = self.from + self.depth == g.k;
         let left = Left { a: self.left.cast_const(), rs: 1, cs: 1 };
         let mut column = 0;
         while column < g.n {
             let columns = width.min(g.n - column);
-            let pitch = columns.next_multiple_of(S::LANES);
-            let right = Right { b: self.right.wrapping_add(column * self.depth), rs: pitch as isize };
+            let right = Right { b: self.right.wrapping_add(column * self.depth), rs: width as isize };
             let target = Target {
                 c: g.c.wrapping_add(column),
                 rs: g.c_rs,
@@ -71,7 +70,7 @@ impl<T: Real> LanesTask<T> for Block<T> {
             // SAFETY: the panels were packed for this depth, and the target lies in the result.
             unsafe {
                 micro::column::<T, S, Packed>(s, split, self.depth, left, right, target);
-                activate_rows(s, target.c, target.rs, g.m, columns, target.activation);
+                activate_rows(self.isa, target.c, target.rs, g.m, columns, target.activation);
             }
             column += columns;
         }
@@ -81,41 +80,16 @@ impl<T: Real> LanesTask<T> for Block<T> {
     }
 }
 
-#[inline(always)]
-unsafe fn pack_left<T: Real, S: Lanes<T>>(s: S, block: &Block<T>, split: Split) {
+/// Packs the rows of a block into panels that follow one another.
+fn pack_left<T: Real>(block: &Block<T>, split: Split) {
     let g = &block.part;
-    for i in 0..split.blocks {
-        let (row, rows) = split.piece(i);
+    let mut row = 0;
+    for (rows, count) in split.groups() {
         let at = g.a.wrapping_offset(row as isize * g.a_rs + block.from as isize * g.a_cs);
-        let part = Part { at, across: g.a_rs, along: g.a_cs, width: rows, depth: block.depth };
-        // SAFETY: the rows exist, and the panels follow one another in a buffer for all rows.
-        unsafe { pack(s, &part, block.left.wrapping_add(row * block.depth), rows) };
-    }
-}
-
-/// Some panels of the right operand, as one thread packs them.
-struct PackRight<T> {
-    part: Gemm<T>,
-    from: usize,
-    depth: usize,
-    panels: *mut T,
-}
-
-impl<T: Real> LanesTask<T> for PackRight<T> {
-    #[inline(always)]
-    fn run<S: Lanes<T>>(self, s: S) {
-        let g = &self.part;
-        let width = tile_of::<T, S>().1 * S::LANES;
-        let mut column = 0;
-        while column < g.n {
-            let columns = width.min(g.n - column);
-            let at = g.b.wrapping_offset(column as isize * g.b_cs + self.from as isize * g.b_rs);
-            let part = Part { at, across: g.b_cs, along: g.b_rs, width: columns, depth: self.depth };
-            let pitch = columns.next_multiple_of(S::LANES);
-            // SAFETY: the columns exist, and the panels follow one another in a buffer for all columns.
-            unsafe { pack(s, &part, self.panels.wrapping_add(column * self.depth), pitch) };
-            column += columns;
-        }
+        let part = Part { at, across: g.a_rs, along: g.a_cs, width: rows * count, depth: block.depth };
+        let panels = block.left.wrapping_add(row * block.depth);
+        T::run(block.isa, PackPanels { part, width: rows, pitch: rows, panels, apart: rows * block.depth });
+        row += rows * count;
     }
 }
 
@@ -162,8 +136,11 @@ pub(super) unsafe fn run<T: Real>(
             pool.run(threads, strips.blocks, &|i| {
                 let (strip, count) = strips.piece(i);
                 let first = strip * width;
-                let part = g.part(0, g.m, column + first, (count * width).min(columns - first));
-                T::run(isa, PackRight { part, from, depth, panels: right.at(first * depth) });
+                let columns = (count * width).min(columns - first);
+                let at = g.b.wrapping_offset((column + first) as isize * g.b_cs + from as isize * g.b_rs);
+                let part = Part { at, across: g.b_cs, along: g.b_rs, width: columns, depth };
+                let panels = right.at(first * depth);
+                T::run(isa, PackPanels { part, width, pitch: width, panels, apart: width * depth });
             });
             let next = AtomicUsize::new(0);
             pool.run(threads, threads, &|worker| {
@@ -175,7 +152,7 @@ pub(super) unsafe fn run<T: Real>(
                     let (row, count) = rows.piece(i);
                     let part = g.part(row, count, column, columns);
                     let (left, right) = (left.at(worker * left_size), right.at(0).cast_const());
-                    T::run(isa, Block { part, from, depth, left, right, stream: blocking.stream });
+                    T::run(isa, Block { isa, part, from, depth, left, right, stream: blocking.stream });
                 }
             });
         }

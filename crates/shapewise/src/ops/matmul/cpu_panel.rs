@@ -1,7 +1,10 @@
-//! Medium products: the left operand stays where it lies, right panels are packed just before they are used.
+//! Medium products: the left operand stays where it lies, the right one is packed just before it is used.
 //!
-//! Every thread takes strips of columns from a common counter, packs one panel after the other into a buffer that
-//! fits the first-level cache, and multiplies all rows of a block with it: nothing to wait for, little to pack.
+//! Every thread takes strips of columns from a common counter and packs them chunk by chunk, a few panels that fit
+//! the second-level cache. While the panels of one chunk are computed with, the next chunk is packed into the other
+//! of two buffers, a few steps after each panel and with the following ones already asked for: memory is waited
+//! for only once. Steps are read along the rows, because lines below one another may all fall into the same set of
+//! the cache.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
@@ -9,11 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu_finish::activate_rows;
 use super::cpu_micro::{self as micro, InPlace, Left, Right, Target, prefetch, tile_of};
-use super::cpu_pack::{Part, pack};
+use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::ops::Activation;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// How a product is cut up.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +28,8 @@ pub(super) struct Blocking {
     pub mc: usize,
     /// Depth of a panel.
     pub kc: usize,
+    /// Panels packed at once.
+    pub chunk: usize,
     pub threads: usize,
     /// Write the result past the caches.
     pub stream: bool,
@@ -29,31 +37,61 @@ pub(super) struct Blocking {
 
 /// Rows by some columns, as one thread computes them.
 struct Strip<T> {
+    isa: Isa,
     part: Gemm<T>,
     depths: Split,
-    panel: *mut T,
+    /// Panels packed at once.
+    chunk: usize,
+    buffers: [*mut T; 2],
     stream: bool,
+}
+
+/// Neighbouring panels in one pass over the depth.
+#[derive(Clone, Copy)]
+struct Chunk {
+    column: usize,
+    columns: usize,
+    from: usize,
+    depth: usize,
+}
+
+impl<T: Real> Strip<T> {
+    /// Chunk `i`: all passes over some columns, then the next columns.
+    #[inline(always)]
+    fn chunk(&self, i: usize, width: usize) -> Option<Chunk> {
+        let column = i / self.depths.blocks * self.chunk * width;
+        let (from, depth) = self.depths.piece(i % self.depths.blocks);
+        let columns = (self.chunk * width).min(self.part.n.checked_sub(column).filter(|&left| left > 0)?);
+        Some(Chunk { column, columns, from, depth })
+    }
 }
 
 impl<T: Real> LanesTask<T> for Strip<T> {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
-        let g = &self.part;
-        let (most_rows, vectors) = tile_of::<T, S>();
-        let width = vectors * S::LANES;
-        let split = Split::at_most(g.m, most_rows);
-        let mut column = 0;
-        while column < g.n {
-            let columns = width.min(g.n - column);
-            for pass in 0..self.depths.blocks {
-                let (from, depth) = self.depths.piece(pass);
-                // SAFETY: whoever made the strip gave valid operands and a panel of the longest depth.
-                unsafe { panel(s, &self, split, column, columns, from, depth) };
+        let width = const { tile_of::<T, S>().1 * S::LANES };
+        let mut now = self.chunk(0, width);
+        if let Some(first) = now {
+            let pieces = first.columns.div_ceil(width);
+            for piece in 0..pieces {
+                // SAFETY: whoever made the strip gave valid operands and buffers for a chunk of the longest depth.
+                unsafe { pack_piece(&self, width, &first, piece, pieces, self.buffers[0]) };
             }
-            let c = g.c.wrapping_add(column);
-            // SAFETY: the columns of the result that were just written.
-            unsafe { activate_rows(s, c, g.c_rs, g.m, columns, g.epilogue.activation) };
-            column += columns;
+        }
+        let mut i = 0;
+        while let Some(chunk) = now {
+            let next = self.chunk(i + 1, width);
+            let pieces = chunk.columns.div_ceil(width);
+            for piece in 0..pieces {
+                if let Some(next) = &next {
+                    // SAFETY: as above, into the buffer that is not read now.
+                    unsafe { pack_piece(&self, width, next, piece, pieces, self.buffers[(i + 1) % 2]) };
+                }
+                // SAFETY: the panel was packed.
+                unsafe { panel(s, &self, &chunk, piece * width, self.buffers[i % 2]) };
+            }
+            now = next;
+            i += 1;
         }
         if self.stream {
             s.fence();
@@ -61,54 +99,96 @@ impl<T: Real> LanesTask<T> for Strip<T> {
     }
 }
 
-/// Packs a panel and multiplies all rows with it.
+/// Packs one of several pieces of a chunk: some steps where those are contiguous, else some panels.
+///
+/// # Safety
+/// The strip's operands are valid, and the buffer has room for the chunk.
+unsafe fn pack_piece<T: Real>(
+    strip: &Strip<T>,
+    width: usize,
+    chunk: &Chunk,
+    piece: usize,
+    pieces: usize,
+    buffer: *mut T,
+) {
+    let g = &strip.part;
+    let panels = chunk.columns.div_ceil(width);
+    let along_rows = g.b_cs == 1;
+    let whole = (0, chunk.depth);
+    let (step, steps) = if along_rows { Split::into(chunk.depth, pieces).piece(piece) } else { whole };
+    let (first, count) = if along_rows { (0, panels) } else { Split::into(panels, pieces).piece(piece) };
+    let column = first * width;
+    let at = g.b.wrapping_offset(
+        g.b_cs
+            .wrapping_mul((chunk.column + column) as isize)
+            .wrapping_add(g.b_rs.wrapping_mul((chunk.from + step) as isize)),
+    );
+    let columns = (count * width).min(chunk.columns - column);
+    let part = Part { at, across: g.b_cs, along: g.b_rs, width: columns, depth: steps };
+    let panels = buffer.wrapping_add(column * chunk.depth + step * width);
+    T::run(strip.isa, PackPanels { part, width, pitch: width, panels, apart: width * chunk.depth });
+    if along_rows && piece + 1 < pieces {
+        for p in step + steps..step + 2 * steps {
+            let row =
+                g.b.wrapping_offset(g.b_rs.wrapping_mul((chunk.from + p) as isize))
+                    .wrapping_add(chunk.column);
+            let mut column = 0;
+            while column < chunk.columns {
+                prefetch(row.wrapping_add(column));
+                column += LINE / size_of::<T>();
+            }
+        }
+    }
+}
+
+/// Multiplies all rows with the panel that starts at `column` of the chunk.
 #[inline(always)]
 unsafe fn panel<T: Real, S: Lanes<T>>(
     s: S,
     strip: &Strip<T>,
-    split: Split,
+    chunk: &Chunk,
     column: usize,
-    columns: usize,
-    from: usize,
-    depth: usize,
+    buffer: *const T,
 ) {
     let g = &strip.part;
-    let at = g.b.wrapping_offset(column as isize * g.b_cs + from as isize * g.b_rs);
-    let part = Part { at, across: g.b_cs, along: g.b_rs, width: columns, depth };
-    let pitch = columns.next_multiple_of(S::LANES);
-    // SAFETY: the columns exist and the buffer has the room.
-    unsafe { pack(s, &part, strip.panel, pitch) };
-    if g.b_cs == 1 {
-        // The next panel lies beside this one, a line per step: it arrives while this one is computed with.
-        for p in 0..depth {
-            prefetch(at.wrapping_offset(p as isize * g.b_rs).wrapping_add(2 * columns - 1));
-        }
-    }
-    let left = Left { a: g.a.wrapping_offset(from as isize * g.a_cs), rs: g.a_rs, cs: g.a_cs };
-    let right = Right { b: strip.panel.cast_const(), rs: pitch as isize };
+    let (most_rows, vectors) = const { tile_of::<T, S>() };
+    let width = vectors * S::LANES;
+    let columns = width.min(chunk.columns - column);
+    let at = chunk.column + column;
+    let last_pass = chunk.from + chunk.depth == g.k;
+    let left =
+        Left { a: g.a.wrapping_offset(g.a_cs.wrapping_mul(chunk.from as isize)), rs: g.a_rs, cs: g.a_cs };
+    let right = Right { b: buffer.wrapping_add(column * chunk.depth), rs: width as isize };
     let target = Target {
-        c: g.c.wrapping_add(column),
+        c: g.c.wrapping_add(at),
         rs: g.c_rs,
         columns,
-        accumulate: from > 0,
+        accumulate: chunk.from > 0,
         stream: strip.stream && columns.is_multiple_of(S::LANES),
-        bias: g.bias_at(0, column),
+        bias: g.bias_at(0, at),
         bias_rs: g.epilogue.bias_rs,
         bias_cs: g.epilogue.bias_cs,
-        activation: if from + depth == g.k { g.epilogue.activation } else { Activation::None },
+        activation: if last_pass { g.epilogue.activation } else { Activation::None },
     };
+    let split = Split::at_most(g.m, most_rows);
     // SAFETY: the panel was packed for this depth, and the target lies in the result.
-    unsafe { micro::column::<T, S, InPlace>(s, split, depth, left, right, target) };
+    unsafe {
+        micro::column::<T, S, InPlace>(s, split, chunk.depth, left, right, target);
+        activate_rows(strip.isa, target.c, target.rs, g.m, columns, target.activation);
+    }
 }
 
 /// Elements of scratch memory that [`run`] needs.
 pub(super) fn scratch<T: Real>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
-    blocking.threads * panel_size::<T>(g, isa, blocking)
+    blocking.threads * 2 * buffer::<T>(g, isa, blocking)
 }
 
-fn panel_size<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
+/// Elements of one buffer.
+fn buffer<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
+    let width = panel_width::<T>(isa);
+    let panels = blocking.chunk.min(g.n.div_ceil(width));
     // A line more, so that no two threads write the same one.
-    Split::at_most(g.k, blocking.kc).longest() * panel_width::<T>(isa) + 64
+    Split::at_most(g.k, blocking.kc).longest() * panels * width + LINE
 }
 
 /// Computes the product; the result's rows are contiguous and `k` is not zero.
@@ -131,8 +211,8 @@ pub(super) unsafe fn run<T: Real>(
     let uneven = threads > 1 && panels < 4 * threads && !panels.is_multiple_of(threads);
     let rows = Split::into(g.m, g.m.div_ceil(blocking.mc).max(if uneven { threads } else { 1 }));
     // Neighbouring panels share lines and pages, so they stay together as long as every thread still gets its share.
-    let strips = Split::at_most(panels, (panels / (threads * 8)).clamp(1, 32));
-    let (scratch, size) = (Shared(scratch), panel_size::<T>(g, isa, blocking));
+    let strips = Split::at_most(panels, (panels / (threads * 8)).clamp(1, 128));
+    let (scratch, size) = (Shared(scratch), buffer::<T>(g, isa, blocking));
     let next = AtomicUsize::new(0);
     pool.run(threads, threads, &|worker| {
         loop {
@@ -143,7 +223,8 @@ pub(super) unsafe fn run<T: Real>(
             let (row, count) = rows.piece(i / strips.blocks);
             let (first, many) = strips.piece(i % strips.blocks);
             let part = g.part(row, count, first * width, (many * width).min(g.n - first * width));
-            T::run(isa, Strip { part, depths, panel: scratch.at(worker * size), stream: blocking.stream });
+            let buffers = [scratch.at(2 * worker * size), scratch.at((2 * worker + 1) * size)];
+            T::run(isa, Strip { isa, part, depths, chunk: blocking.chunk, buffers, stream: blocking.stream });
         }
     });
 }

@@ -20,6 +20,7 @@ mod cpu_prepacked;
 mod cpu_problem;
 mod cpu_reference;
 mod cpu_small;
+mod cpu_split_k;
 mod cpu_stored;
 mod cpu_stream;
 mod cpu_stream_cost;
@@ -71,15 +72,19 @@ pub static KERNELS: &[&dyn Kernel] = &[
     &cpu_kernels::AVX512_SMALL,
     &cpu_kernels::AVX512_PANEL,
     &cpu_kernels::AVX512_PACKED,
+    &cpu_kernels::AVX512_SPLIT_K,
     &cpu_kernels::AVX2_SMALL,
     &cpu_kernels::AVX2_PANEL,
     &cpu_kernels::AVX2_PACKED,
+    &cpu_kernels::AVX2_SPLIT_K,
     &cpu_kernels::NEON_SMALL,
     &cpu_kernels::NEON_PANEL,
     &cpu_kernels::NEON_PACKED,
+    &cpu_kernels::NEON_SPLIT_K,
     &cpu_kernels::PORTABLE_SMALL,
     &cpu_kernels::PORTABLE_PANEL,
     &cpu_kernels::PORTABLE_PACKED,
+    &cpu_kernels::PORTABLE_SPLIT_K,
     &cpu_half::AVX512_HALF,
     &cpu_half::AVX2_HALF,
     &cpu_half::NEON_HALF,

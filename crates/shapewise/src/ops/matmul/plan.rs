@@ -15,6 +15,8 @@ pub(super) enum Algorithm {
     Panel,
     /// Both operands packed in blocks.
     Packed,
+    /// The same for each thread's share of the steps.
+    SplitK,
 }
 
 /// Cache sizes that blocks are cut for. Where the machine does not tell, the smallest that CPUs with vectors have:
@@ -44,6 +46,8 @@ pub(super) struct Plan {
     pub mc: usize,
     pub kc: usize,
     pub nc: usize,
+    /// Panels of the right operand packed at once.
+    pub chunk: usize,
     pub threads: usize,
     pub stream: bool,
 }
@@ -62,22 +66,32 @@ impl Plan {
         let (rows, vectors) = tile_shape(isa.register_bytes());
         let panel_bytes = vectors * isa.register_bytes();
         let kc = sizes.depth(panel_bytes);
-        let depth = g.k.div_ceil(g.k.div_ceil(kc));
+        let (k, threads) =
+            if algorithm == Algorithm::SplitK { (g.k.div_ceil(threads), 1) } else { (g.k, threads) };
+        let depth = k.div_ceil(k.div_ceil(kc));
         let mc = match algorithm {
             Algorithm::Small => g.m,
             Algorithm::Panel => (sizes.l2 / 2 / (g.k * size)).max(2 * rows),
-            Algorithm::Packed => {
+            Algorithm::Packed | Algorithm::SplitK => {
                 let most = (sizes.l2 / 4 / (depth * size)).max(rows);
                 let blocks = g.m.div_ceil(most).next_multiple_of(threads);
                 g.m.div_ceil(blocks).max(rows)
             }
         };
         let nc = (sizes.l3 / 4 / (depth * size)).max(panel_bytes / size);
-        Self { mc, kc, nc, threads, stream: stream && g.k <= kc }
+        // An eighth of the second-level cache, twice: the left operand and the result need the rest.
+        let chunk = (sizes.l2 / 8 / (depth * panel_bytes)).clamp(1, 64);
+        Self { mc, kc, nc, chunk, threads, stream: stream && k <= kc && algorithm != Algorithm::SplitK }
     }
 
     pub fn panel(&self) -> cpu_panel::Blocking {
-        cpu_panel::Blocking { mc: self.mc, kc: self.kc, threads: self.threads, stream: self.stream }
+        cpu_panel::Blocking {
+            mc: self.mc,
+            kc: self.kc,
+            chunk: self.chunk,
+            threads: self.threads,
+            stream: self.stream,
+        }
     }
 
     pub fn packed(&self) -> cpu_packed::Blocking {
