@@ -12,7 +12,7 @@ use shapewise::{DType, Runtime, Tensor};
 struct Doubling;
 
 impl Kernel for Doubling {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "cpu::elementwise::my_doubling"
     }
     fn operation(&self) -> OperationKind {

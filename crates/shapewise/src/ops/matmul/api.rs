@@ -108,9 +108,11 @@ impl Runtime {
         if out.dtype() != a.dtype() {
             return Err(Error::DTypeMismatch { operation: OPERATION, left: a.dtype(), right: out.dtype() });
         }
-        let fits = |shape: Shape| match out.shape() == &*shape {
-            true => Ok(()),
-            false => Err(mismatch(format!("the result is {shape}, the output {}", out.layout().shape))),
+        let fits = |shape: Shape| {
+            if out.shape() == &*shape {
+                return Ok(());
+            }
+            Err(mismatch(format!("the result is {shape}, the output {}", out.layout().shape)))
         };
         if let Some(shape) = plain(&a, &b)? {
             fits(Shape::new(&shape)?)?;

@@ -23,12 +23,12 @@ pub(super) unsafe fn activate_rows<T: Real>(
     activation: Activation,
 ) {
     if !matches!(activation, Activation::None | Activation::Relu | Activation::LeakyRelu { .. }) {
-        T::run(isa, Rows { c, rs, rows, columns, activation });
+        T::run(isa, Lines { c, rs, rows, columns, activation });
     }
 }
 
 /// Rows of contiguous elements that an activation is applied to.
-struct Rows<T> {
+struct Lines<T> {
     c: *mut T,
     rs: isize,
     rows: usize,
@@ -36,7 +36,7 @@ struct Rows<T> {
     activation: Activation,
 }
 
-impl<T: Real> LanesTask<T> for Rows<T> {
+impl<T: Real> LanesTask<T> for Lines<T> {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
         for i in 0..self.rows {

@@ -222,10 +222,10 @@ impl Run<'_> {
             match self.algorithm {
                 Algorithm::Small => cpu_small::run(&inner, self.isa, threads, self.pool),
                 Algorithm::Panel => {
-                    cpu_panel::run(&inner, self.isa, &self.plan(&g, threads).panel(), self.pool, own)
+                    cpu_panel::run(&inner, self.isa, &self.plan(&g, threads).panel(), self.pool, own);
                 }
                 Algorithm::Packed => {
-                    cpu_packed::run(&inner, self.isa, &self.plan(&g, threads).packed(), self.pool, own)
+                    cpu_packed::run(&inner, self.isa, &self.plan(&g, threads).packed(), self.pool, own);
                 }
                 Algorithm::SplitK => {
                     let blocking = self.plan(&g, threads).packed();

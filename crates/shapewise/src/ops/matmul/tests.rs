@@ -174,10 +174,10 @@ fn batches_broadcast_and_fold() {
             let c = forced.matmul(&left, &right).unwrap();
             assert_eq!(c.shape(), [2, 3, 4, 6]);
             let c = c.to_vec::<f64>().unwrap();
-            for at in 0..c.len() {
+            for (at, c) in c.iter().enumerate() {
                 let (x, i, j) = (at / 24, at / 6 % 4, at % 6);
                 let want: f64 = (0..5).map(|p| a[x * 20 + i * 5 + p] * b[x % 3 * 30 + p * 6 + j]).sum();
-                assert!((c[at] - want).abs() < 1e-12, "{name} at {at}");
+                assert!((c - want).abs() < 1e-12, "{name} at {at}");
             }
             // A single right operand makes rows of all batches.
             let one = Tensor::from_vec(b[..30].to_vec(), &[5, 6]).unwrap();
