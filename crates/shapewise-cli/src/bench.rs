@@ -32,32 +32,31 @@ fn table(race: &Race) -> String {
     let mut order: Vec<usize> = (0..race.timings.len()).collect();
     order.sort_by(|&a, &b| median(&race.timings[a]).total_cmp(&median(&race.timings[b])));
     let best = order.first().map_or(f64::INFINITY, |&i| median(&race.timings[i]));
-    let mut out = format!("{}\n\n", race.workload);
-    out += &format!(
-        "  {:<40} {:<26} {:>12} {:>9} {:>12}\n",
+    let mut lines = vec![race.workload.clone(), String::new()];
+    lines.push(format!(
+        "  {:<40} {:<26} {:>12} {:>9} {:>12}",
         "kernel", "parameters", "median µs", "of best", "predicted µs"
-    );
+    ));
     for i in order {
         let t = &race.timings[i];
         let mark = if i == race.chosen { '→' } else { ' ' };
         let number = |x: Option<f64>| x.map_or("–".to_owned(), |x| format!("{x:.2}"));
         let ratio = t.measured_us.map_or("–".to_owned(), |m| format!("{:.2}×", best / m.median));
         let measured = number(t.measured_us.map(|m| m.median));
-        out += &format!(
-            "{mark} {:<40} {:<26} {measured:>12} {ratio:>9} {:>12}{}\n",
+        lines.push(format!(
+            "{mark} {:<40} {:<26} {measured:>12} {ratio:>9} {:>12}{}",
             t.kernel,
             t.parameters,
             number(t.predicted_us),
             t.remark.as_ref().map_or(String::new(), |r| format!("  {r}")),
-        );
+        ));
     }
     if !race.refusals.is_empty() {
-        out += "\nrefused:\n";
-        for r in &race.refusals {
-            out += &format!("  {:<40} {}\n", r.kernel, r.reasons.join("; "));
-        }
+        lines.push("\nrefused:".into());
+        lines.extend(race.refusals.iter().map(|r| format!("  {:<40} {}", r.kernel, r.reasons.join("; "))));
     }
-    out + "\n→ is what the policy picks before anything is measured\n"
+    lines.push("\n→ is what the policy picks before anything is measured\n".into());
+    lines.join("\n")
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ fn mistakes_are_explained() {
         (&["explain", "exp", "3", "--dtype", "i32"], "cast to a floating-point type"),
         (&["explain", "sum", "3", "--axis", "4"], "axis 4 does not exist"),
         (&["explain", "add", "3", "3", "--threads", "0"], "0 threads"),
-        (&["bench", "add", "99999999999999999999"], "is not a shape"),
+        (&["bench", "relu", "99999999999999999999"], "is not a shape"),
         (&["bench", "add", "1000000000x1000000000000", "1"], "does not fit the address space"),
     ] {
         let mut all = arguments.to_vec();

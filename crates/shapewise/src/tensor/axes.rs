@@ -120,11 +120,15 @@ impl Shape {
 
     /// Strides of the row-major layout without gaps.
     pub fn contiguous_strides(&self) -> Strides {
+        // Beside a zero the other sizes may be so large that no stride could express them; none is needed.
+        if self.contains(&0) {
+            return Strides::filled(1, self.len());
+        }
         let mut strides = Strides::filled(0, self.len());
         let mut next = 1isize;
         for (stride, &size) in strides.iter_mut().zip(self.iter()).rev() {
             *stride = next;
-            next = next.saturating_mul(size.max(1) as isize);
+            next = next.saturating_mul(size as isize);
         }
         strides
     }

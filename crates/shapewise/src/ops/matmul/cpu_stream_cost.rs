@@ -31,12 +31,18 @@ pub(super) fn streamed(workload: &Workload, parameters: &Parameters, device: &De
     };
     let operations = many * vectors * 2.0 * plan.lanes as f64;
     let unit = ComputeUnit { dtype: wide, isa: Some(isa) };
-    let scratch = plan.scratch() * wide.size();
+    let scratch = plan.scratch().saturating_mul(wide.size());
     let cost = Cost { scratch, ..Cost::new(operations, unit, traffic) };
     if beside > 1 {
         let shares = Split::into(products.count, beside);
         let imbalance = shares.longest() as f64 * beside as f64 / many;
-        return Cost { threads: beside, imbalance, forks: 1, scratch: scratch * beside, ..cost };
+        return Cost {
+            threads: beside,
+            imbalance,
+            forks: 1,
+            scratch: scratch.saturating_mul(beside),
+            ..cost
+        };
     }
     let cost = cost.split(plan.threads, plan.parts.blocks);
     Cost { forks: cost.forks * products.count as u32, ..cost }
