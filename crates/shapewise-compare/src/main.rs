@@ -18,6 +18,7 @@ use problem::Problem;
 use report::{Case, Entry, Times};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use timing::Plan;
 use workload::Workload;
 
@@ -55,10 +56,19 @@ struct Arguments {
     samples: u16,
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match compare(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(arguments: &Arguments) -> Result<()> {
     let threads = usize::from(arguments.threads);
-    let workloads = load(&arguments)?;
+    let workloads = load(arguments)?;
     let mut records = Vec::new();
     for path in &arguments.records {
         records.extend(records::read(path)?);
@@ -87,8 +97,8 @@ fn main() -> Result<()> {
         }
     }
     println!("{}", report::summary(&cases));
-    if let Some(path) = arguments.json.filter(|p| p.as_os_str() == "-") {
-        records::write(&path, &cases)?;
+    if let Some(path) = arguments.json.as_ref().filter(|p| p.as_os_str() == "-") {
+        records::write(path, &cases)?;
     }
     let wrong: Vec<&str> = cases
         .iter()

@@ -7,10 +7,12 @@ use crate::problem::{EPSILON, Problem, input};
 use crate::workload::{Over, Pointwise, Task};
 use anyhow::Result;
 use shapewise::ops::elementwise::Program;
+use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
 use shapewise::{DType, Runtime, Tensor};
 
 const PREPARED: &str = "shapewise(prepared)";
+const PACKED: &str = "shapewise(packed)";
 
 /// A contestant with a tensor of its own for the answer.
 struct Owned<F> {
@@ -106,8 +108,15 @@ fn matmul<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
     } else {
         tensor(problem, input::Y, &shape(k, n))?
     };
-    let out = Tensor::zeros(&shape(m, n), DType::F32)?;
-    Ok(vec![owned(OURS, out, move |out| runtime.matmul_into(&a, &b, out))])
+    let zeros = || Tensor::zeros(&shape(m, n), DType::F32);
+    let mut entrants = Vec::new();
+    if batch == 1 && m <= 8 {
+        let (a, packed) = (a.clone(), runtime.pack_rhs(&b)?);
+        let call = move |out: &mut Tensor| runtime.matmul_packed_into(&a, &packed, Fused::new(), out);
+        entrants.push(owned(PACKED, zeros()?, call));
+    }
+    entrants.insert(0, owned(OURS, zeros()?, move |out| runtime.matmul_into(&a, &b, out)));
+    Ok(entrants)
 }
 
 fn elementwise<'a>(problem: &Problem, runtime: &'a Runtime, op: Pointwise, n: usize) -> Result<Entrants<'a>> {
