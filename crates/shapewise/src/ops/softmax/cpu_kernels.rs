@@ -139,7 +139,7 @@ impl Kernel for Softmax {
         let work = if self.walk == Walk::Rows { OPERATIONS } else { 2.0 * OPERATIONS };
         let cost = Cost::new(work * padding * x.len() as f64, unit, read + write);
         let scratch = if self.walk == Walk::Rows {
-            2 * axis.size * unit.dtype.size() * parameters.threads()
+            axis.size.saturating_mul(2 * unit.dtype.size() * parameters.threads())
         } else {
             0
         };
