@@ -97,7 +97,7 @@ impl MemoryPool {
         &GLOBAL
     }
 
-    /// A buffer of this many bytes, starting at a multiple of [`ALIGNMENT`]. New ones are zero, reused ones hold old data.
+    /// A buffer of this many bytes, starting at a multiple of 64 bytes. New ones are zero, reused ones hold old data.
     pub fn take(&self, bytes: usize) -> Result<PooledBytes, MemoryError> {
         if bytes == 0 {
             let start = NonNull::<Aligned>::dangling().cast();
@@ -227,7 +227,7 @@ unsafe impl Send for PooledBytes {}
 unsafe impl Sync for PooledBytes {}
 
 impl PooledBytes {
-    /// The first byte, at a multiple of [`ALIGNMENT`].
+    /// The first byte, at a multiple of 64 bytes.
     pub fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
     }
