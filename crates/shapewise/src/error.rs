@@ -2,6 +2,7 @@
 
 use crate::backends::cpu::MemoryError;
 use crate::ops::Refusals;
+use crate::store::StoreError;
 use crate::tensor::DType;
 
 /// An error of the library.
@@ -95,6 +96,9 @@ pub enum Error {
     /// Memory could not be had.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The store of what was measured.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// No kernel accepts the workload.
     #[error("no kernel accepts {workload}:{}", list(refusals))]
     NoKernel {

@@ -24,6 +24,7 @@
 pub mod backends;
 pub mod device;
 mod error;
+mod hash;
 pub mod measure;
 pub mod modelling;
 pub mod ops;

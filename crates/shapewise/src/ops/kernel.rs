@@ -48,6 +48,14 @@ pub trait Kernel: Send + Sync {
     /// What kind of implementation it is.
     fn variant(&self) -> Variant;
 
+    /// A number that changes with the kernel's code, so that what was measured of older code stops counting.
+    ///
+    /// Built-in kernels give the hash of their source files. A kernel of your own returns another number whenever a
+    /// change may have made it faster or slower.
+    fn source(&self) -> u64 {
+        0
+    }
+
     /// What a workload must satisfy, as data.
     fn constraints(&self) -> &[Constraint] {
         &[]

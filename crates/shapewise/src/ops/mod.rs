@@ -5,6 +5,7 @@ mod call;
 mod cost;
 pub mod elementwise;
 mod kernel;
+mod key;
 pub mod matmul;
 pub mod norm;
 mod parameters;
@@ -22,6 +23,7 @@ pub use activation::Activation;
 pub use call::{Call, Request};
 pub use cost::{ComputeUnit, Cost, Traffic};
 pub use kernel::{Constraint, Kernel, KernelError, Refusal, Refusals, Variant};
+pub use key::WorkloadKey;
 pub use parameters::{Knob, ParameterSpace, Parameters};
 pub use workload::{ALIGNMENT, MAX_OPERANDS, TensorDesc, Workload};
 

@@ -11,6 +11,7 @@ use super::program::MAX_INPUTS;
 use super::{cost, program_of};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
     TensorDesc, Traffic, Variant, Workload,
@@ -49,6 +50,18 @@ impl Kernel for Blocks {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Elementwise
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!(
+            "cpu_blocks.rs",
+            "cpu_block_functions.rs",
+            "cpu_block_memory.rs",
+            "cpu_lines.rs",
+            "formula.rs",
+            "grid.rs",
+            "plan.rs"
+        )
     }
 
     fn variant(&self) -> Variant {

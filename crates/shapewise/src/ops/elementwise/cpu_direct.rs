@@ -8,6 +8,7 @@ use super::program::MAX_INPUTS;
 use super::{Source, cost, program_of};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace,
     Parameters, Refusal, Refusals, Variant, Workload,
@@ -43,6 +44,10 @@ impl Kernel for Direct {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Elementwise
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_direct.rs", "cpu_lines.rs", "formula.rs", "grid.rs")
     }
 
     fn variant(&self) -> Variant {

@@ -10,6 +10,7 @@ use super::value::{Value, apply};
 use super::{Program, Source, program_of};
 use crate::backends::cpu::Operand;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Call, ComputeUnit, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant, Workload,
 };
@@ -25,6 +26,10 @@ impl Kernel for Reference {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Elementwise
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_reference.rs", "value.rs")
     }
 
     fn variant(&self) -> Variant {

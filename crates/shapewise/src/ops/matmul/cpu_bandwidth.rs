@@ -12,6 +12,7 @@ use super::cpu_stream_cost as cost;
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Variant, Workload,
 };
@@ -62,6 +63,16 @@ impl Kernel for Bandwidth {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Matmul
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!(
+            "cpu_bandwidth.rs",
+            "cpu_stream.rs",
+            "cpu_stream_dot.rs",
+            "cpu_stream_outer.rs",
+            "cpu_stored.rs"
+        )
     }
 
     fn variant(&self) -> Variant {

@@ -8,6 +8,7 @@ use super::cpu_stream::{MAX_ROWS, activate};
 use crate::backends::cpu::blas::{Blas, BlasElement, Side};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Activation, Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace,
     Parameters, Refusal, Refusals, Traffic, Variant, Workload,
@@ -39,6 +40,12 @@ impl Kernel for SystemBlas {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Matmul
+    }
+
+    fn source(&self) -> u64 {
+        // Another library is another kernel under the same name.
+        let library = Blas::find().map_or(0, |blas| crate::hash::fnv1a(blas.name().as_bytes()));
+        source_hash!("cpu_blas.rs") ^ library
     }
 
     fn variant(&self) -> Variant {

@@ -11,6 +11,7 @@ use super::cpu_problem::{Gemm, Real, Split};
 use super::plan::Algorithm;
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Variant, Workload,
 };
@@ -29,6 +30,10 @@ impl Kernel for GemmCrate {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Matmul
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_gemm_crate.rs", "cpu_finish.rs")
     }
 
     fn variant(&self) -> Variant {

@@ -14,6 +14,7 @@ use super::cpu_stream::Out;
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
     Traffic, Variant, Workload,
@@ -53,6 +54,10 @@ impl Kernel for Half {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Matmul
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_half.rs", "cpu_panels.rs", "cpu_stream_outer.rs", "cpu_stored.rs")
     }
 
     fn variant(&self) -> Variant {

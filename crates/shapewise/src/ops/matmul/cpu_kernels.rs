@@ -8,6 +8,7 @@ use super::{cost, cpu_packed, cpu_panel, cpu_small, cpu_split_k};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::Isa;
 use crate::device::{Device, DeviceInfo};
+use crate::hash::source_hash;
 use crate::ops::{
     Activation, Call, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace, Parameters,
     Variant, Workload,
@@ -90,6 +91,39 @@ impl Kernel for Compute {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Matmul
+    }
+
+    fn source(&self) -> u64 {
+        match self.algorithm {
+            Algorithm::Small => {
+                source_hash!("cpu_small.rs", "cpu_kernels.rs", "cpu_problem.rs", "cpu_micro.rs", "plan.rs")
+            }
+            Algorithm::Panel => source_hash!(
+                "cpu_panel.rs",
+                "cpu_pack.rs",
+                "cpu_kernels.rs",
+                "cpu_problem.rs",
+                "cpu_micro.rs",
+                "plan.rs"
+            ),
+            Algorithm::Packed => source_hash!(
+                "cpu_packed.rs",
+                "cpu_pack.rs",
+                "cpu_kernels.rs",
+                "cpu_problem.rs",
+                "cpu_micro.rs",
+                "plan.rs"
+            ),
+            Algorithm::SplitK => source_hash!(
+                "cpu_split_k.rs",
+                "cpu_packed.rs",
+                "cpu_pack.rs",
+                "cpu_kernels.rs",
+                "cpu_problem.rs",
+                "cpu_micro.rs",
+                "plan.rs"
+            ),
+        }
     }
 
     fn variant(&self) -> Variant {

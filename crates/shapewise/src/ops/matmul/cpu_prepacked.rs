@@ -13,6 +13,7 @@ use super::cpu_stream::Out;
 use crate::backends::cpu::simd::Isa;
 use crate::backends::cpu::{Operand, ThreadPool};
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Activation, Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Operation, OperationKind,
     ParameterSpace, Parameters, Traffic, Variant, Workload,
@@ -91,6 +92,10 @@ impl Kernel for Prepacked {
 
     fn operation(&self) -> OperationKind {
         OperationKind::PackedMatmul
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_prepacked.rs", "cpu_panels.rs", "cpu_stream_outer.rs", "cpu_stored.rs")
     }
 
     fn variant(&self) -> Variant {
@@ -360,6 +365,10 @@ impl Kernel for PackedReference {
 
     fn operation(&self) -> OperationKind {
         OperationKind::PackedMatmul
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_prepacked.rs")
     }
 
     fn variant(&self) -> Variant {

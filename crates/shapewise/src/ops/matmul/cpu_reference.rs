@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use super::cpu_batch::Products;
 use crate::backends::cpu::simd::{Lanes, Portable, math};
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Activation, Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic,
     Variant, Workload,
@@ -25,6 +26,10 @@ impl Kernel for Reference {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Matmul
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_reference.rs")
     }
 
     fn variant(&self) -> Variant {

@@ -10,6 +10,7 @@ use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::{Float, Isa};
 use crate::backends::cpu::{PooledBytes, Value};
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::walk::{Axis, AxisList};
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, Operation, OperationKind, ParameterSpace,
@@ -115,6 +116,15 @@ impl Kernel for Norm {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Norm
+    }
+
+    fn source(&self) -> u64 {
+        match self.walk {
+            Walk::Rows => source_hash!("cpu_kernels.rs", "cpu_rows.rs", "cpu_normalise.rs"),
+            Walk::Planes | Walk::Channels => {
+                source_hash!("cpu_kernels.rs", "cpu_planes.rs", "cpu_normalise.rs")
+            }
+        }
     }
 
     fn variant(&self) -> Variant {

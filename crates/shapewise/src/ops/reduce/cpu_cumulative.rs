@@ -12,6 +12,7 @@ use super::cpu_stored::{Sink, Source};
 use super::sums::Summand;
 use crate::backends::cpu::ThreadPool;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::walk::{Axis, AxisList, offset, tidy};
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
@@ -34,6 +35,10 @@ impl Kernel for Cumulative {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Reduce
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_cumulative.rs", "cpu_stored.rs", "sums.rs")
     }
 
     fn variant(&self) -> Variant {

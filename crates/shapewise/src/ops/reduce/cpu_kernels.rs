@@ -9,6 +9,7 @@ use super::plan::Plan;
 use super::{cpu_columns, cpu_rows};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Operation, OperationKind, ParameterSpace,
     Parameters, Refusal, Refusals, Traffic, Variant, Workload,
@@ -81,6 +82,33 @@ impl Kernel for Engine {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Reduce
+    }
+
+    fn source(&self) -> u64 {
+        match self.walk {
+            Walk::Rows => source_hash!(
+                "cpu_rows.rs",
+                "cpu_kernels.rs",
+                "cpu_fold.rs",
+                "cpu_stored.rs",
+                "cpu_moments.rs",
+                "sums.rs",
+                "extremes.rs",
+                "norms.rs",
+                "plan.rs"
+            ),
+            Walk::Columns => source_hash!(
+                "cpu_columns.rs",
+                "cpu_kernels.rs",
+                "cpu_fold.rs",
+                "cpu_stored.rs",
+                "cpu_moments.rs",
+                "sums.rs",
+                "extremes.rs",
+                "norms.rs",
+                "plan.rs"
+            ),
+        }
     }
 
     fn variant(&self) -> Variant {

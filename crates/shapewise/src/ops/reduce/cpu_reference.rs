@@ -8,6 +8,7 @@ use super::cpu_kernels::attributes;
 use super::sums::Twice;
 use crate::backends::cpu::Value;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::walk::{Axis, offset};
 use crate::ops::{
     Call, ComputeUnit, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant, Workload,
@@ -26,6 +27,10 @@ impl Kernel for Reference {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Reduce
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_reference.rs")
     }
 
     fn variant(&self) -> Variant {

@@ -10,6 +10,7 @@ use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::Isa;
 use crate::backends::cpu::simd::math::Coefficients;
 use crate::device::{Device, DeviceInfo};
+use crate::hash::source_hash;
 use crate::ops::walk::{Axis, AxisList, offset};
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, Operation, OperationKind, ParameterSpace,
@@ -90,6 +91,13 @@ impl Kernel for Softmax {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Softmax
+    }
+
+    fn source(&self) -> u64 {
+        match self.walk {
+            Walk::Rows => source_hash!("cpu_kernels.rs", "cpu_rows.rs"),
+            Walk::Columns => source_hash!("cpu_kernels.rs", "cpu_columns.rs"),
+        }
     }
 
     fn variant(&self) -> Variant {

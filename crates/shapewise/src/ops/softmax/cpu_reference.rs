@@ -4,6 +4,7 @@
 use super::cpu_kernels::{attributes, axes};
 use crate::backends::cpu::Value;
 use crate::device::DeviceInfo;
+use crate::hash::source_hash;
 use crate::ops::walk::offset;
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant,
@@ -23,6 +24,10 @@ impl Kernel for Reference {
 
     fn operation(&self) -> OperationKind {
         OperationKind::Softmax
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_reference.rs")
     }
 
     fn variant(&self) -> Variant {

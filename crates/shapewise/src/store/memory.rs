@@ -1,0 +1,79 @@
+//! Evidence of this process only.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Evidence, EvidenceId, Pinned, Result, Store, valid};
+use crate::device::Fingerprint;
+use crate::ops::WorkloadKey;
+
+/// A store that ends with its process: for tests, and for machines where nothing can be written.
+#[derive(Default)]
+pub struct MemoryStore(Mutex<Tables>);
+
+#[derive(Default)]
+struct Tables {
+    evidence: BTreeMap<EvidenceId, Evidence>,
+    pinned: BTreeMap<(Fingerprint, WorkloadKey), Pinned>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    // A panic while the lock was held cannot leave a row half-written, so poisoning carries no news.
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for MemoryStore {
+    fn append(&self, rows: &[Evidence]) -> Result<usize> {
+        let mut tables = self.tables();
+        let before = tables.evidence.len();
+        for row in rows.iter().filter(|row| valid(row)) {
+            tables.evidence.entry(row.id).or_insert_with(|| row.clone());
+        }
+        Ok(tables.evidence.len() - before)
+    }
+
+    fn visit(&self, device: Option<&Fingerprint>, visit: &mut dyn FnMut(Evidence)) -> Result<()> {
+        // Visited without the lock, so that the visitor may use the store.
+        let tables = self.tables();
+        let wanted = tables.evidence.values().filter(|row| device.is_none_or(|d| row.device == *d));
+        let rows: Vec<Evidence> = wanted.cloned().collect();
+        drop(tables);
+        rows.into_iter().for_each(visit);
+        Ok(())
+    }
+
+    fn count(&self) -> Result<u64> {
+        Ok(self.tables().evidence.len() as u64)
+    }
+
+    fn pin(&self, device: &Fingerprint, wanted: &Pinned) -> Result<Pinned> {
+        let key = (device.clone(), wanted.workload);
+        Ok(self.tables().pinned.entry(key).or_insert_with(|| wanted.clone()).clone())
+    }
+
+    fn pinned(&self, device: &Fingerprint) -> Result<Vec<Pinned>> {
+        let tables = self.tables();
+        Ok(tables.pinned.iter().filter(|((of, _), _)| of == device).map(|(_, p)| p.clone()).collect())
+    }
+
+    fn unpin(&self, device: &Fingerprint) -> Result<usize> {
+        let mut tables = self.tables();
+        let before = tables.pinned.len();
+        tables.pinned.retain(|(of, _), _| of != device);
+        Ok(before - tables.pinned.len())
+    }
+
+    fn prune(&self, before: i64) -> Result<usize> {
+        let mut tables = self.tables();
+        let count = tables.evidence.len();
+        tables.evidence.retain(|_, row| row.measured_at >= before);
+        Ok(count - tables.evidence.len())
+    }
+}
