@@ -3,30 +3,54 @@
 use crate::device::{Level, Peaks};
 use crate::ops::Cost;
 
+/// Seconds that each resource would take by itself, the imbalance of the split included.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Terms {
+    /// Arithmetic.
+    pub arithmetic: f64,
+    /// Traffic of the first, second and third cache level and of memory.
+    pub levels: [f64; 4],
+    /// Handing work to the other threads.
+    pub hand_over: f64,
+}
+
+impl Terms {
+    /// The resources' times; `None` where a peak that the cost needs was not measured.
+    pub fn of(cost: &Cost, peaks: &Peaks) -> Option<Self> {
+        let mut terms = Self::default();
+        if cost.operations > 0.0 {
+            terms.arithmetic = cost.operations / peaks.arithmetic(cost.unit, cost.threads)? * cost.imbalance;
+        }
+        let traffic = &cost.traffic;
+        let levels = [
+            (Level::L1, traffic.l1),
+            (Level::L2, traffic.l2),
+            (Level::L3, traffic.l3),
+            (Level::Memory, traffic.memory),
+        ];
+        for (term, (level, bytes)) in terms.levels.iter_mut().zip(levels) {
+            if bytes > 0.0 {
+                // A machine without this level moves the bytes at the next one that was measured.
+                if let Some(rate) = peaks.bandwidth(level, cost.threads) {
+                    *term = bytes / rate * cost.imbalance;
+                }
+            }
+        }
+        terms.hand_over = if cost.forks > 0 { f64::from(cost.forks) * peaks.hand_off? } else { 0.0 };
+        Some(terms)
+    }
+
+    /// The slowest resource, plus the hand-overs.
+    pub fn seconds(&self) -> f64 {
+        self.levels.iter().fold(self.arithmetic, |slowest, &level| slowest.max(level)) + self.hand_over
+    }
+}
+
 /// Seconds: the slowest of arithmetic and each memory level, times the imbalance, plus the hand-overs.
 ///
 /// `None` where a peak that the cost needs was not measured.
 pub fn predict(cost: &Cost, peaks: &Peaks) -> Option<f64> {
-    let mut slowest: f64 = 0.0;
-    if cost.operations > 0.0 {
-        slowest = cost.operations / peaks.arithmetic(cost.unit, cost.threads)?;
-    }
-    let traffic = &cost.traffic;
-    for (level, bytes) in [
-        (Level::L1, traffic.l1),
-        (Level::L2, traffic.l2),
-        (Level::L3, traffic.l3),
-        (Level::Memory, traffic.memory),
-    ] {
-        if bytes > 0.0 {
-            // A machine without this level moves the bytes at the next one that was measured.
-            if let Some(rate) = peaks.bandwidth(level, cost.threads) {
-                slowest = slowest.max(bytes / rate);
-            }
-        }
-    }
-    let hand_over = if cost.forks > 0 { f64::from(cost.forks) * peaks.hand_off? } else { 0.0 };
-    Some(slowest * cost.imbalance + hand_over)
+    Terms::of(cost, peaks).map(|terms| terms.seconds())
 }
 
 #[cfg(test)]

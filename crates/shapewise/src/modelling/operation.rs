@@ -1,0 +1,365 @@
+//! The model of one operation on one device: roofline, learned residual, neighbours and intervals together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use serde::Serialize;
+
+use super::example::check;
+use super::interval::{AdaptiveLevel, Scores};
+use super::transfer::{Neighbours, Reach, Residual};
+use super::weights::ResourceWeights;
+use super::{Basis, Example, Features, GradientBoosting, Model, ModelError, Prediction};
+
+/// Shapes below which nothing is learned but what neighbours tell: five folds need a few shapes each.
+const LEARNABLE: usize = 15;
+/// Parts that validation leaves out in turn.
+const FOLDS: usize = 5;
+/// Candidates that are predicted together.
+const BATCH: usize = 64;
+/// Without evidence: ln of how far times stay behind the roofline at the middle and at the 95th percentile, over all
+/// operations of the measured suite (`docs/modelling.md`).
+const BEHIND: f32 = 0.9;
+const FAR_BEHIND: f32 = 3.0;
+
+/// What is asked about one candidate; all queries of a batch are of one workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    /// What is known about it.
+    pub features: Features,
+    /// Seconds by the roofline.
+    pub baseline: f64,
+}
+
+/// Which model learns the residual.
+#[derive(Clone, Default)]
+pub enum ModelChoice {
+    /// Boosted symmetric trees: the default, the most accurate in validation.
+    #[default]
+    GradientBoosting,
+    /// A user's own.
+    Custom(Arc<dyn Fn() -> Box<dyn Model> + Send + Sync>),
+}
+
+impl ModelChoice {
+    fn make(&self) -> Box<dyn Model> {
+        match self {
+            Self::GradientBoosting => Box::new(GradientBoosting::default()),
+            Self::Custom(make) => make(),
+        }
+    }
+}
+
+/// How to train.
+#[derive(Clone)]
+pub struct Training {
+    /// What learns the residual.
+    pub model: ModelChoice,
+    /// Share of times that shall lie in their intervals.
+    pub coverage: f32,
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Self { model: ModelChoice::default(), coverage: 0.9 }
+    }
+}
+
+/// Errors on shapes that were left out in training.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Validation {
+    /// Mean of |predicted / measured − 1|.
+    pub mean_error: f32,
+    /// Median of the same.
+    pub median_error: f32,
+    /// Mean speed of the predicted best candidate relative to the measured best.
+    pub speed: f32,
+}
+
+/// Everything learned about one operation on one device; immutable but for the level of its intervals.
+pub struct OperationModel {
+    learned: Option<Learned>,
+    neighbours: Neighbours,
+    reach: Reach,
+    scores: Scores,
+    spreads: Spreads,
+    level: AdaptiveLevel,
+    /// Least and greatest log residual that was measured: nothing is predicted beyond.
+    bounds: (f32, f32),
+    validation: Option<Validation>,
+    examples: usize,
+    shapes: usize,
+    name: &'static str,
+}
+
+/// Weighted resources and the model of what they leave.
+struct Learned {
+    weights: ResourceWeights,
+    model: Box<dyn Model>,
+}
+
+impl Learned {
+    fn fit(examples: &[Example], choice: &ModelChoice) -> Result<Self, ModelError> {
+        let weights = ResourceWeights::fit(examples);
+        let against: Vec<Example> = examples
+            .iter()
+            .map(|e| Example { baseline: weights.seconds(&e.features).max(f64::MIN_POSITIVE), ..*e })
+            .collect();
+        let mut model = choice.make();
+        model.fit(&against)?;
+        Ok(Self { weights, model })
+    }
+
+    /// ln(seconds) of candidates.
+    fn predict(&self, batch: &[Features], out: &mut [f32]) {
+        self.model.predict(batch, out);
+        for (value, features) in out.iter_mut().zip(batch) {
+            *value += self.weights.seconds(features).max(f64::MIN_POSITIVE).ln() as f32;
+        }
+    }
+}
+
+impl OperationModel {
+    /// A model without evidence: the roofline with a wide interval.
+    pub fn untrained() -> Self {
+        Self {
+            learned: None,
+            neighbours: Neighbours::default(),
+            reach: Reach { scale: 1.0, own: 0.5 },
+            scores: Scores::default(),
+            spreads: Spreads::default(),
+            level: AdaptiveLevel::new(0.9),
+            bounds: (f32::NEG_INFINITY, f32::INFINITY),
+            validation: None,
+            examples: 0,
+            shapes: 0,
+            name: "roofline",
+        }
+    }
+
+    /// Learns from all examples. Takes well under a second for 5000 of them; not for the caller's thread.
+    pub fn train(examples: &[Example], settings: &Training) -> Result<Self, ModelError> {
+        check(examples)?;
+        let folds = Folds::new(examples);
+        let mut out = Self {
+            level: AdaptiveLevel::new(settings.coverage),
+            examples: examples.len(),
+            shapes: folds.shapes,
+            ..Self::untrained()
+        };
+        let residuals = examples.iter().map(Example::residual);
+        out.bounds = residuals.fold((f32::INFINITY, f32::NEG_INFINITY), |b, r| (b.0.min(r), b.1.max(r)));
+        if folds.shapes < LEARNABLE {
+            for example in examples {
+                let residual = example.residual() - BEHIND;
+                let residual = Residual { unseen: residual, seen: residual, weight: example.weight };
+                out.neighbours.add(example.shape, &example.features, residual);
+            }
+            return Ok(out);
+        }
+        let unseen = folds.predict(examples, &settings.model)?;
+        let learned = Learned::fit(examples, &settings.model)?;
+        let features: Vec<Features> = examples.iter().map(|e| e.features).collect();
+        let mut seen = vec![0.0; examples.len()];
+        learned.predict(&features, &mut seen);
+        for ((example, unseen), seen) in examples.iter().zip(&unseen).zip(&seen) {
+            let truth = example.seconds.ln() as f32;
+            let residual = Residual { unseen: truth - unseen, seen: truth - seen, weight: example.weight };
+            out.neighbours.add(example.shape, &example.features, residual);
+        }
+        out.name = learned.model.name();
+        out.learned = Some(learned);
+        out.calibrate(examples, &unseen);
+        Ok(out)
+    }
+
+    /// Chooses the neighbours' reach and takes the scores of the intervals, both on shapes left out.
+    fn calibrate(&mut self, examples: &[Example], unseen: &[f32]) {
+        let near: Vec<_> = examples.iter().map(|e| self.neighbours.near(e.shape, &e.features)).collect();
+        let errors = |reach: Reach| -> Vec<f32> {
+            let of = |((e, u), near): ((&Example, &f32), _)| {
+                e.seconds.ln() as f32 - u - self.neighbours.transfer(near, e.features.variant(), reach).0
+            };
+            examples.iter().zip(unseen).zip(&near).map(of).collect()
+        };
+        let total = |errors: &[f32]| errors.iter().map(|e| e.abs()).sum::<f32>();
+        let scales = [0.5f32, 1.0, 2.0];
+        let reaches =
+            scales.iter().flat_map(|&scale| [0.3f32, 1.0, 3.0, 1e6].map(|own| Reach { scale, own }));
+        let tried = reaches.map(|reach| (reach, errors(reach)));
+        let Some((reach, errors)) = tried.min_by(|a, b| total(&a.1).total_cmp(&total(&b.1))) else { return };
+        self.reach = reach;
+        self.spreads = Spreads::new(examples, &errors);
+        let score = |(e, error): (&Example, &f32)| {
+            let predicted = e.seconds * f64::from(-error).exp();
+            (predicted, error.abs() / self.spreads.of(&e.features))
+        };
+        self.scores = Scores::new(examples.iter().zip(&errors).map(score));
+        self.validation = Some(Validation::new(examples, &errors));
+    }
+
+    /// Predicts the candidates of the workload with this hash.
+    pub fn predict(&self, shape: u64, queries: &[Query], out: &mut Vec<Prediction>) {
+        out.clear();
+        let Some(first) = queries.first() else { return };
+        let near = (!self.neighbours.is_empty()).then(|| self.neighbours.near(shape, &first.features));
+        let level = self.level.get();
+        for chunk in queries.chunks(BATCH) {
+            let features: ArrayVec<Features, BATCH> = chunk.iter().map(|q| q.features).collect();
+            let mut logs = [0.0f32; BATCH];
+            let logs = &mut logs[..chunk.len()];
+            match &self.learned {
+                Some(learned) => learned.predict(&features, logs),
+                None => logs.iter_mut().zip(chunk).for_each(|(l, q)| *l = q.baseline.ln() as f32 + BEHIND),
+            }
+            for (query, &log) in chunk.iter().zip(&*logs) {
+                let mut log = log;
+                let mut basis = if self.learned.is_some() { Basis::Learned } else { Basis::Roofline };
+                if let Some(near) = &near {
+                    let variant = query.features.variant();
+                    if let Some(own) = self.neighbours.exact(near, variant) {
+                        log += own.seen;
+                        basis = Basis::Measured;
+                    } else {
+                        let (shift, weight) = self.neighbours.transfer(near, variant, self.reach);
+                        log += shift;
+                        if weight > self.reach.own {
+                            basis = Basis::Transfer;
+                        }
+                    }
+                }
+                out.push(self.finish(query, log, basis, level));
+            }
+        }
+    }
+
+    fn finish(&self, query: &Query, log: f32, basis: Basis, level: f32) -> Prediction {
+        let baseline = query.baseline.ln() as f32;
+        let log = baseline + (log - baseline).clamp(self.bounds.0, self.bounds.1);
+        let seconds = f64::from(log).exp();
+        let spread = self.spreads.of(&query.features);
+        let quantile = self.scores.quantile(seconds, level);
+        let half = quantile.map_or(FAR_BEHIND - BEHIND, |q| q * spread);
+        Prediction {
+            seconds,
+            low: f64::from(log - half).exp(),
+            high: f64::from(log + half).exp(),
+            // An interval that no score stands behind has no calibrated share.
+            confidence: quantile.map_or(0.0, |_| f64::from(self.level.target())),
+            basis,
+        }
+    }
+
+    /// Tells whether a measured time fell into its interval: later intervals adapt.
+    pub fn observe(&self, prediction: &Prediction, seconds: f64) {
+        if seconds.is_finite() && seconds > 0.0 {
+            self.level.observe((prediction.low..=prediction.high).contains(&seconds));
+        }
+    }
+
+    /// Errors on shapes that were left out; `None` before there are enough shapes.
+    pub fn validation(&self) -> Option<Validation> {
+        self.validation
+    }
+
+    /// Number of examples and of different shapes among them.
+    pub fn evidence(&self) -> (usize, usize) {
+        (self.examples, self.shapes)
+    }
+
+    /// Name of the model that learned the residual.
+    pub fn model(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// Shapes dealt into parts.
+struct Folds {
+    of: Vec<usize>,
+    shapes: usize,
+}
+
+impl Folds {
+    fn new(examples: &[Example]) -> Self {
+        let mut shapes: Vec<u64> = examples.iter().map(|e| e.shape).collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        let fold = |e: &Example| shapes.partition_point(|&s| s < e.shape) % FOLDS;
+        Self { of: examples.iter().map(fold).collect(), shapes: shapes.len() }
+    }
+
+    /// ln(seconds) of every example by a model that never saw its shape.
+    fn predict(&self, examples: &[Example], choice: &ModelChoice) -> Result<Vec<f32>, ModelError> {
+        let mut out = vec![0.0; examples.len()];
+        for fold in 0..FOLDS {
+            let (inside, outside): (Vec<usize>, Vec<usize>) =
+                (0..examples.len()).partition(|&i| self.of[i] == fold);
+            let rest: Vec<Example> = outside.iter().map(|&i| examples[i]).collect();
+            let learned = Learned::fit(&rest, choice)?;
+            let features: Vec<Features> = inside.iter().map(|&i| examples[i].features).collect();
+            let mut logs = vec![0.0; inside.len()];
+            learned.predict(&features, &mut logs);
+            inside.iter().zip(logs).for_each(|(&i, log)| out[i] = log);
+        }
+        Ok(out)
+    }
+}
+
+/// The usual size of errors for each kernel, so that one that is hard to predict does not widen all intervals.
+#[derive(Clone, Debug)]
+struct Spreads {
+    all: f32,
+    kernels: Vec<(u32, f32)>,
+}
+
+impl Default for Spreads {
+    fn default() -> Self {
+        Self { all: 1.0, kernels: Vec::new() }
+    }
+}
+
+impl Spreads {
+    /// Errors of all kernels count as this many of each one's own.
+    const SHARED: f32 = 20.0;
+
+    fn new(examples: &[Example], errors: &[f32]) -> Self {
+        let all = errors.iter().map(|e| e.abs()).sum::<f32>() / errors.len() as f32;
+        let all = all.max(f32::EPSILON);
+        let mut sums = BTreeMap::<u32, (f32, f32)>::new();
+        for (example, error) in examples.iter().zip(errors) {
+            let sum = sums.entry(example.features.kernel()).or_default();
+            sum.0 += error.abs();
+            sum.1 += 1.0;
+        }
+        let mean = |(sum, count): (f32, f32)| (sum + Self::SHARED * all) / (count + Self::SHARED);
+        Self { all, kernels: sums.into_iter().map(|(kernel, sum)| (kernel, mean(sum))).collect() }
+    }
+
+    fn of(&self, features: &Features) -> f32 {
+        match self.kernels.binary_search_by_key(&features.kernel(), |k| k.0) {
+            Ok(at) => self.kernels[at].1,
+            Err(_) => self.all,
+        }
+    }
+}
+
+impl Validation {
+    fn new(examples: &[Example], errors: &[f32]) -> Self {
+        let mut relative: Vec<f32> = errors.iter().map(|e| ((-e).exp() - 1.0).abs()).collect();
+        let mean_error = relative.iter().sum::<f32>() / relative.len() as f32;
+        relative.sort_by(f32::total_cmp);
+        // Per shape: the least measured time, and the measured time of the least predicted one.
+        let mut shapes = BTreeMap::<u64, (f64, f64, f64)>::new();
+        for (example, error) in examples.iter().zip(errors) {
+            let predicted = example.seconds * f64::from(-error).exp();
+            let shape = shapes.entry(example.shape).or_insert((f64::INFINITY, f64::INFINITY, 0.0));
+            shape.0 = shape.0.min(example.seconds);
+            if predicted < shape.1 {
+                (shape.1, shape.2) = (predicted, example.seconds);
+            }
+        }
+        let speed = shapes.values().map(|s| s.0 / s.2).sum::<f64>() / shapes.len() as f64;
+        Self { mean_error, median_error: relative[relative.len() / 2], speed: speed as f32 }
+    }
+}
