@@ -34,21 +34,22 @@ impl Prepared {
     /// `tensors` are type, layout and first element of the operands as the user sees them, in the request's order.
     pub(crate) fn new(
         runtime: &Runtime,
-        request: Request<'_>,
+        request: &Request<'_>,
         tensors: &[(DType, Layout, *const u8)],
     ) -> Result<Self> {
-        let (choice, generation) = runtime.choice(request.workload())?;
+        let workload = request.workload();
+        let (choice, generation) = runtime.choice(&workload)?;
         let operands = tensors
             .iter()
-            .zip(request.operands())
-            .map(|(&(dtype, layout, start), (desc, first))| Expected {
+            .zip(workload.operands().iter().zip(&request.pointers))
+            .map(|(&(dtype, layout, start), (desc, &first))| Expected {
                 dtype,
                 layout,
                 aligned: desc.aligned,
                 shift: (first as isize).wrapping_sub(start as isize),
             })
             .collect();
-        Ok(Self { runtime: runtime.clone(), choice, generation, workload: request.workload, operands })
+        Ok(Self { runtime: runtime.clone(), choice, generation, workload, operands })
     }
 
     /// Name of the kernel that runs.

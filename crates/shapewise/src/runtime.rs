@@ -261,11 +261,13 @@ impl Runtime {
     #[inline]
     pub fn execute(&self, request: &Request<'_>) -> Result<()> {
         if let Some(recorder) = &self.recorder {
-            recorder.lock().unwrap_or_else(PoisonError::into_inner).push(request.workload.clone());
+            recorder.lock().unwrap_or_else(PoisonError::into_inner).push(request.workload());
             return Ok(());
         }
         let generation = self.shared.registry.generation();
-        let launched = self.table.with(&request.workload, generation, |choice| self.launch(choice, request));
+        let launched = self.table.with(&request.words, generation, |entry| {
+            self.launch(&entry.choice, &entry.workload, &request.pointers)
+        });
         match launched {
             Some(Ok(())) => Ok(()),
             Some(Err(failure)) => self.recover(request, failure),
@@ -274,9 +276,8 @@ impl Runtime {
     }
 
     #[inline]
-    fn launch(&self, choice: &Choice, request: &Request<'_>) -> Result<(), Failure> {
-        let mut call =
-            Call::new(&request.workload, &choice.parameters, &request.pointers, &self.shared.device);
+    fn launch(&self, choice: &Choice, workload: &Workload, pointers: &[*mut u8]) -> Result<(), Failure> {
+        let mut call = Call::new(workload, &choice.parameters, pointers, &self.shared.device);
         selection::run_caught(&choice.kernel, &mut call)
             .map_err(|reason| Failure { kernel: choice.kernel.name().to_owned(), reason })
     }
@@ -312,18 +313,16 @@ impl Runtime {
         if generation != self.shared.registry.generation() {
             return self.execute(&Request::again(workload, pointers));
         }
-        let mut call = Call::new(workload, &choice.parameters, pointers, &self.shared.device);
-        selection::run_caught(&choice.kernel, &mut call).or_else(|reason| {
-            let failure = Failure { kernel: choice.kernel.name().to_owned(), reason };
-            self.recover(&Request::again(workload, pointers), failure)
-        })
+        self.launch(choice, workload, pointers)
+            .or_else(|failure| self.recover(&Request::again(workload, pointers), failure))
     }
 
     /// The slow path: a workload seen for the first time.
     #[cold]
     fn execute_new(&self, request: &Request<'_>) -> Result<()> {
-        let (choice, _) = self.choice(&request.workload)?;
-        self.launch(&choice, request).or_else(|failure| self.recover(request, failure))
+        let workload = request.workload();
+        let (choice, _) = self.choice(&workload)?;
+        self.launch(&choice, &workload, &request.pointers).or_else(|failure| self.recover(request, failure))
     }
 
     /// A kernel failed: it is quarantined, and the next best one computes the answer.
@@ -331,7 +330,7 @@ impl Runtime {
     fn recover(&self, request: &Request<'_>, failure: Failure) -> Result<()> {
         let Failure { kernel, reason } = failure;
         self.shared.registry.quarantine(&kernel, reason.clone());
-        if self.forced.is_some() || request.workload.in_place() {
+        if self.forced.is_some() || request.words.in_place() {
             // In place, the input may be half overwritten: no other kernel could still give a right answer.
             return Err(Error::KernelFailed { kernel, reason });
         }

@@ -28,6 +28,7 @@ pub enum Activation {
 }
 
 impl Activation {
+    #[inline]
     fn key(self) -> (u8, u32) {
         match self {
             Self::None => (0, 0),
@@ -51,8 +52,10 @@ impl PartialEq for Activation {
 impl Eq for Activation {}
 
 impl std::hash::Hash for Activation {
+    #[inline]
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.key().hash(state);
+        let (which, slope) = self.key();
+        state.write_u64(u64::from(which) << 32 | u64::from(slope));
     }
 }
 

@@ -4,15 +4,16 @@ use std::marker::PhantomData;
 
 use arrayvec::ArrayVec;
 
-use super::workload::{ALIGNMENT, MAX_OPERANDS};
-use super::{KernelError, Operation, Parameters, TensorDesc, Workload};
+use super::words::Words;
+use super::{ALIGNMENT, KernelError, MAX_OPERANDS, Operation, Parameters, Workload};
 use crate::backends::cpu::{CpuDevice, Operand};
 use crate::tensor::{DType, Element, Layout, TensorView, TensorViewMut};
 
 /// What an operation asks the runtime to compute: a workload and the memory it is about.
 #[derive(Debug)]
 pub struct Request<'a> {
-    pub(crate) workload: Workload,
+    operation: Operation,
+    pub(crate) words: Words,
     pub(crate) pointers: ArrayVec<*mut u8, MAX_OPERANDS>,
     memory: PhantomData<&'a mut [u8]>,
 }
@@ -21,63 +22,67 @@ impl<'a> Request<'a> {
     /// An operation without operands yet; inputs are added first, then outputs.
     #[inline]
     pub fn new(operation: Operation) -> Self {
-        Self { workload: Workload::empty(operation), pointers: ArrayVec::new(), memory: PhantomData }
+        let mut request =
+            Self { operation, words: Words::new(), pointers: ArrayVec::new(), memory: PhantomData };
+        request.words.operation(&operation);
+        request
     }
 
     /// The next input.
     #[inline]
     pub fn input(&mut self, view: &TensorView<'a>) {
-        self.push(view.first().cast_mut(), view.dtype(), view.layout(), false);
+        self.push(view.first().cast_mut(), view.dtype(), view.layout());
     }
 
     /// The next input, which is contiguous, as a single line of elements.
     #[inline]
     pub(crate) fn input_line(&mut self, view: &TensorView<'a>, len: usize) {
         debug_assert!(view.layout().is_contiguous() && view.len() == len);
-        self.push(view.first().cast_mut(), view.dtype(), &Layout::line(len), false);
+        self.push(view.first().cast_mut(), view.dtype(), &Layout::line(len));
     }
 
     /// The next output, which is contiguous, as a single line of elements.
     #[inline]
     pub(crate) fn output_line(&mut self, mut view: TensorViewMut<'a>, len: usize) {
         debug_assert!(view.layout().is_contiguous() && view.len() == len);
-        self.push(view.first(), view.dtype(), &Layout::line(len), true);
+        self.push(view.first(), view.dtype(), &Layout::line(len));
+        self.words.count_output();
     }
 
     /// The next output.
     #[inline]
     pub fn output(&mut self, mut view: TensorViewMut<'a>) {
-        self.push(view.first(), view.dtype(), view.layout(), true);
+        self.push(view.first(), view.dtype(), view.layout());
+        self.words.count_output();
     }
 
     /// The next input, which is the very memory that will be the output.
     #[inline]
     pub fn input_in_place(&mut self, view: &mut TensorViewMut<'_>) {
-        self.push(view.first(), view.dtype(), view.layout(), false);
-        self.workload.set_in_place();
+        self.push(view.first(), view.dtype(), view.layout());
+        self.words.set_in_place();
     }
 
     #[inline]
-    fn push(&mut self, first: *mut u8, dtype: DType, layout: &Layout, output: bool) {
+    fn push(&mut self, first: *mut u8, dtype: DType, layout: &Layout) {
         let aligned = (first as usize).is_multiple_of(ALIGNMENT);
-        self.workload
-            .push(TensorDesc { dtype, aligned, shape: layout.shape, strides: layout.strides }, output);
+        self.words.operand(dtype, aligned, &layout.shape, &layout.strides);
         self.pointers.push(first);
-    }
-
-    /// Every operand's description and first element.
-    pub(crate) fn operands(&self) -> impl Iterator<Item = (&TensorDesc, *mut u8)> {
-        self.workload.operands().iter().zip(self.pointers.iter().copied())
     }
 
     /// A known workload on memory of its layouts.
     pub(crate) fn again(workload: &Workload, pointers: &[*mut u8]) -> Self {
-        Self { workload: workload.clone(), pointers: pointers.iter().copied().collect(), memory: PhantomData }
+        Self {
+            operation: *workload.operation(),
+            words: Words::of(workload),
+            pointers: pointers.iter().copied().collect(),
+            memory: PhantomData,
+        }
     }
 
     /// The workload.
-    pub fn workload(&self) -> &Workload {
-        &self.workload
+    pub fn workload(&self) -> Workload {
+        self.words.workload(self.operation)
     }
 }
 
@@ -103,14 +108,16 @@ impl<'a> Call<'a> {
         pointers: &[*mut u8],
         device: &'a CpuDevice,
     ) -> Self {
+        let mut call =
+            Self { workload, parameters, inputs: ArrayVec::new(), outputs: ArrayVec::new(), device };
         let (inputs, outputs) = pointers.split_at(workload.inputs().len());
-        Self {
-            workload,
-            parameters,
-            inputs: inputs.iter().zip(workload.inputs()).map(|(&p, d)| Operand::new(p, d)).collect(),
-            outputs: outputs.iter().zip(workload.outputs()).map(|(&p, d)| Operand::new(p, d)).collect(),
-            device,
+        for (&first, desc) in inputs.iter().zip(workload.inputs()) {
+            call.inputs.push(Operand::new(first, desc));
         }
+        for (&first, desc) in outputs.iter().zip(workload.outputs()) {
+            call.outputs.push(Operand::new(first, desc));
+        }
+        call
     }
 
     /// The CPU that runs the kernel: threads and scratch memory.

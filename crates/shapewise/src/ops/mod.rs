@@ -12,6 +12,7 @@ mod parameters;
 pub mod reduce;
 pub mod softmax;
 pub(crate) mod walk;
+mod words;
 mod workload;
 
 use std::fmt;
@@ -25,6 +26,7 @@ pub use cost::{ComputeUnit, Cost, Traffic};
 pub use kernel::{Constraint, Kernel, KernelError, Refusal, Refusals, Variant};
 pub use key::WorkloadKey;
 pub use parameters::{Knob, ParameterSpace, Parameters};
+pub(crate) use words::{KeptWords, Words};
 pub use workload::{ALIGNMENT, MAX_OPERANDS, TensorDesc, Workload};
 
 /// What a user asks for, with its attributes.

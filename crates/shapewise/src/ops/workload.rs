@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use arrayvec::ArrayVec;
 
 use super::{Operation, OperationKind};
-use crate::tensor::{DType, Layout, Shape, Strides};
+use crate::tensor::{DType, Shape, Strides, in_order};
 
 /// The most operands (inputs and outputs together) an operation may have.
 pub const MAX_OPERANDS: usize = 10;
@@ -56,7 +56,7 @@ impl TensorDesc {
 
     /// Whether elements lie in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
-        Layout { shape: self.shape, strides: self.strides, offset: 0 }.is_contiguous()
+        in_order(&self.shape, &self.strides)
     }
 }
 
@@ -98,17 +98,6 @@ impl Workload {
     pub fn new(operation: Operation, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Self {
         let operands = inputs.iter().chain(outputs).copied().collect();
         Self { operation, operands, outputs: outputs.len() as u8, in_place: false }
-    }
-
-    pub(super) fn empty(operation: Operation) -> Self {
-        Self { operation, operands: ArrayVec::new(), outputs: 0, in_place: false }
-    }
-
-    #[inline]
-    pub(super) fn push(&mut self, desc: TensorDesc, output: bool) {
-        debug_assert!(output || self.outputs == 0, "inputs come before outputs");
-        self.operands.push(desc);
-        self.outputs += u8::from(output);
     }
 
     pub(super) fn set_in_place(&mut self) {

@@ -91,17 +91,7 @@ impl Layout {
     /// Whether elements lie in row-major order without gaps.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
-        if self.is_empty() {
-            return true;
-        }
-        let mut next = 1isize;
-        for (&size, &stride) in self.shape.iter().zip(self.strides.iter()).rev() {
-            if size != 1 && stride != next {
-                return false;
-            }
-            next = next.saturating_mul(size as isize);
-        }
-        true
+        in_order(&self.shape, &self.strides)
     }
 
     /// Whether two indices may name the same element, as after a broadcast: nothing may be written through it.
@@ -276,6 +266,26 @@ impl Layout {
         }
         out
     }
+}
+
+/// Whether elements lie in row-major order without gaps.
+#[inline]
+pub(crate) fn in_order(shape: &[usize], strides: &[isize]) -> bool {
+    // The usual matrix, without a loop.
+    if let (&[_, columns], &[down, 1]) = (shape, strides)
+        && down == columns as isize
+    {
+        return true;
+    }
+    let mut next = 1isize;
+    for (&size, &stride) in shape.iter().zip(strides).rev() {
+        if size != 1 && stride != next {
+            // Without elements none is out of order.
+            return shape.contains(&0);
+        }
+        next = next.saturating_mul(size as isize);
+    }
+    true
 }
 
 #[cfg(test)]

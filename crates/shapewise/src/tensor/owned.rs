@@ -118,7 +118,7 @@ impl Tensor {
     /// A borrowed view.
     #[inline]
     pub fn view(&self) -> TensorView<'_> {
-        TensorView::unchecked(self.storage.bytes(), self.dtype, self.layout)
+        TensorView::of_tensor(self.storage.bytes(), self.dtype, &self.layout)
     }
 
     /// The address of element `[0, 0, …]`.
@@ -138,7 +138,7 @@ impl Tensor {
     #[inline]
     pub fn view_mut(&mut self) -> Result<TensorViewMut<'_>> {
         let storage = Arc::get_mut(&mut self.storage).ok_or(SHARED)?;
-        TensorViewMut::of_tensor(storage.bytes_mut(), self.dtype, self.layout)
+        TensorViewMut::of_tensor(storage.bytes_mut(), self.dtype, &self.layout)
     }
 
     /// The last two axes exchanged, sharing the memory.

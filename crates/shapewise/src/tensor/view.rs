@@ -1,15 +1,36 @@
 //! Borrowed views: what operations take and kernels see.
 
+use std::ops::Deref;
+
 use super::{DType, Element, Layout, Shape, Tensor};
 use crate::backends::cpu::MemoryError;
 use crate::error::{Error, Result};
+
+/// A view's layout: the tensor's own, or another one. Layouts are large, and a small call should not copy them.
+#[derive(Clone, Copy, Debug)]
+enum Placed<'a> {
+    Tensor(&'a Layout),
+    Own(Layout),
+}
+
+impl Deref for Placed<'_> {
+    type Target = Layout;
+
+    #[inline]
+    fn deref(&self) -> &Layout {
+        match self {
+            Self::Tensor(layout) => layout,
+            Self::Own(layout) => layout,
+        }
+    }
+}
 
 /// A borrowed, read-only tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorView<'a> {
     bytes: &'a [u8],
     dtype: DType,
-    layout: Layout,
+    layout: Placed<'a>,
 }
 
 /// A borrowed tensor that may be written.
@@ -17,7 +38,7 @@ pub struct TensorView<'a> {
 pub struct TensorViewMut<'a> {
     bytes: &'a mut [u8],
     dtype: DType,
-    layout: Layout,
+    layout: Placed<'a>,
 }
 
 macro_rules! describe {
@@ -68,6 +89,18 @@ fn checked(bytes: &[u8], dtype: DType, layout: &Layout) -> Result<()> {
     layout.check(bytes.len() / dtype.size())
 }
 
+/// Nothing is written through a layout that repeats elements.
+#[inline]
+fn writable(layout: &Layout) -> Result<()> {
+    if layout.is_contiguous() || !layout.overlaps_itself() {
+        return Ok(());
+    }
+    Err(Error::NotWritable {
+        operation: "view",
+        reason: "repeats elements (a broadcast view); write into a tensor of its own",
+    })
+}
+
 impl<'a> TensorView<'a> {
     describe!();
 
@@ -83,14 +116,14 @@ impl<'a> TensorView<'a> {
 
     pub(crate) fn new(bytes: &'a [u8], dtype: DType, layout: Layout) -> Result<Self> {
         checked(bytes, dtype, &layout)?;
-        Ok(Self { bytes, dtype, layout })
+        Ok(Self { bytes, dtype, layout: Placed::Own(layout) })
     }
 
     /// A view whose layout was checked when its tensor was made.
     #[inline]
-    pub(super) fn unchecked(bytes: &'a [u8], dtype: DType, layout: Layout) -> Self {
-        debug_assert!(checked(bytes, dtype, &layout).is_ok());
-        Self { bytes, dtype, layout }
+    pub(super) fn of_tensor(bytes: &'a [u8], dtype: DType, layout: &'a Layout) -> Self {
+        debug_assert!(checked(bytes, dtype, layout).is_ok());
+        Self { bytes, dtype, layout: Placed::Tensor(layout) }
     }
 
     /// The same memory under another layout.
@@ -101,22 +134,22 @@ impl<'a> TensorView<'a> {
     /// The last two axes exchanged.
     #[must_use]
     pub fn transpose(&self) -> Self {
-        Self { layout: self.layout.transpose(), ..*self }
+        Self { layout: Placed::Own(self.layout.transpose()), ..*self }
     }
 
     /// The axes in another order.
     pub fn permute(&self, order: &[usize]) -> Result<Self> {
-        Ok(Self { layout: self.layout.permute(order)?, ..*self })
+        Ok(Self { layout: Placed::Own(self.layout.permute(order)?), ..*self })
     }
 
     /// Elements `start..end` of an axis in steps of `step`.
     pub fn slice(&self, axis: usize, start: usize, end: usize, step: isize) -> Result<Self> {
-        Ok(Self { layout: self.layout.slice(axis, start, end, step)?, ..*self })
+        Ok(Self { layout: Placed::Own(self.layout.slice(axis, start, end, step)?), ..*self })
     }
 
     /// Repeats axes of size one up to `shape`.
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self> {
-        Ok(Self { layout: self.layout.broadcast_to(&Shape::new(shape)?)?, ..*self })
+        Ok(Self { layout: Placed::Own(self.layout.broadcast_to(&Shape::new(shape)?)?), ..*self })
     }
 
     /// The first element's address; meaningless for an empty view.
@@ -220,20 +253,16 @@ impl<'a> TensorViewMut<'a> {
 
     pub(crate) fn new(bytes: &'a mut [u8], dtype: DType, layout: Layout) -> Result<Self> {
         checked(bytes, dtype, &layout)?;
-        Self::of_tensor(bytes, dtype, layout)
+        writable(&layout)?;
+        Ok(Self { bytes, dtype, layout: Placed::Own(layout) })
     }
 
     /// A view whose layout was checked against the memory when its tensor was made.
     #[inline]
-    pub(super) fn of_tensor(bytes: &'a mut [u8], dtype: DType, layout: Layout) -> Result<Self> {
-        debug_assert!(checked(bytes, dtype, &layout).is_ok());
-        if layout.overlaps_itself() {
-            return Err(Error::NotWritable {
-                operation: "view",
-                reason: "repeats elements (a broadcast view); write into a tensor of its own",
-            });
-        }
-        Ok(Self { bytes, dtype, layout })
+    pub(super) fn of_tensor(bytes: &'a mut [u8], dtype: DType, layout: &'a Layout) -> Result<Self> {
+        debug_assert!(checked(bytes, dtype, layout).is_ok());
+        writable(layout)?;
+        Ok(Self { bytes, dtype, layout: Placed::Tensor(layout) })
     }
 
     /// The same memory under another layout.
@@ -302,7 +331,7 @@ impl<'a> From<&TensorView<'a>> for TensorView<'a> {
 impl<'a, T: Element> From<&'a [T]> for TensorView<'a> {
     fn from(values: &'a [T]) -> Self {
         let layout = Layout::contiguous(Shape::filled(values.len(), 1));
-        Self { bytes: bytemuck::cast_slice(values), dtype: T::DTYPE, layout }
+        Self { bytes: bytemuck::cast_slice(values), dtype: T::DTYPE, layout: Placed::Own(layout) }
     }
 }
 

@@ -210,11 +210,12 @@ fn check(rt: &Runtime, device: &CpuDevice, random: &mut Random, program: &Progra
             let mut out = Tensor::zeros(&shape, result).unwrap();
             let mut request = Request::new(Operation::Elementwise(*program));
             fill(&mut request, &views, out.view_mut().unwrap()).unwrap();
-            if kernel.supports(&request.workload, info).is_err() {
+            let workload = request.workload();
+            if kernel.supports(&workload, info).is_err() {
                 break;
             }
             let parameters = Parameters::new().with(Knob::Threads, threads).with(Knob::Stream, stream);
-            let mut call = Call::new(&request.workload, &parameters, &request.pointers, device);
+            let mut call = Call::new(&workload, &parameters, &request.pointers, device);
             kernel.launch(&mut call).unwrap();
             for (i, (got, right)) in numbers(&out).into_iter().zip(&right).enumerate() {
                 let relative = tolerance(result);

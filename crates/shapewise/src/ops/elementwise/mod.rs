@@ -138,7 +138,7 @@ impl Runtime {
         operands.push((out.dtype(), *out.layout(), start));
         let mut request = Request::new(Operation::Elementwise(*program));
         fill(&mut request, &views, out.view_mut()?)?;
-        Prepared::new(self, request, &operands)
+        Prepared::new(self, &request, &operands)
     }
 
     /// The second where the condition is true, the third elsewhere.

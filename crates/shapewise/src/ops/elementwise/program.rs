@@ -30,7 +30,7 @@ pub enum Source {
 }
 
 /// One function applied to its arguments; those beyond its arity repeat the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// What is computed.
     pub function: Function,
@@ -200,6 +200,21 @@ impl PartialEq for Program {
 }
 
 impl Eq for Program {}
+
+impl Hash for Step {
+    /// The arguments share a word.
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let source = |source: Source| match source {
+            Source::Input(i) => u64::from(i),
+            Source::Step(i) => 1 << 8 | u64::from(i),
+            Source::Constant(i) => 2 << 8 | u64::from(i),
+        };
+        let [a, b, c] = self.arguments.map(source);
+        self.function.hash(state);
+        state.write_u64(a | b << 16 | c << 32);
+    }
+}
 
 impl Hash for Program {
     #[inline]

@@ -1,0 +1,282 @@
+//! A workload as a row of words: what decisions are looked up by.
+//!
+//! A call writes the words straight from its operands; a [`Workload`] is only made of them when the call is new.
+
+use std::hash::{Hash, Hasher};
+
+use arrayvec::ArrayVec;
+
+use super::{MAX_OPERANDS, Operation, TensorDesc, Workload};
+use crate::tensor::{DType, MAX_RANK, Shape, Strides};
+
+/// Words of an operand at most: type and rank, then size and stride of every axis.
+const OPERAND_WORDS: usize = 1 + 2 * MAX_RANK;
+/// Words of an operation at most: an element-wise program of sixteen casts has the most, three for each.
+const OPERATION_WORDS: usize = 64;
+const MAX_WORDS: usize = OPERATION_WORDS + MAX_OPERANDS * OPERAND_WORDS;
+
+/// Equal for equal workloads and different for different ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Words {
+    words: ArrayVec<u64, MAX_WORDS>,
+    /// Where the operation's words end and the operands' begin.
+    operands: u32,
+    flags: Flags,
+}
+
+/// What is not said by operation and operands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Flags {
+    outputs: u8,
+    in_place: bool,
+}
+
+/// A key that is kept, with its hash.
+#[derive(PartialEq, Eq)]
+pub(crate) struct KeptWords {
+    hash: u64,
+    flags: Flags,
+    words: Box<[u64]>,
+}
+
+impl Words {
+    /// Nothing yet: the operation comes first.
+    #[inline]
+    pub fn new() -> Self {
+        Self { words: ArrayVec::new(), operands: 0, flags: Flags::default() }
+    }
+
+    /// The operation. Words are filled where they lie, because they are too many to be moved in a small call.
+    #[inline]
+    pub fn operation(&mut self, operation: &Operation) {
+        operation.hash(self);
+        self.operands = self.words.len() as u32;
+    }
+
+    /// The key of a workload.
+    pub fn of(workload: &Workload) -> Self {
+        let mut key = Self::new();
+        key.operation(workload.operation());
+        for desc in workload.operands() {
+            key.operand(desc.dtype, desc.aligned, &desc.shape, &desc.strides);
+        }
+        key.flags = Flags { outputs: workload.outputs().len() as u8, in_place: workload.in_place() };
+        key
+    }
+
+    /// The next operand.
+    #[inline]
+    pub fn operand(&mut self, dtype: DType, aligned: bool, shape: &Shape, strides: &Strides) {
+        let header = dtype as u64 | u64::from(aligned) << 8 | (shape.len() as u64) << 16;
+        match (&shape[..], &strides[..]) {
+            // One write for the usual ranks.
+            (&[m], &[x]) => self.append(&[header, m as u64, x as u64]),
+            (&[m, n], &[x, y]) => self.append(&[header, m as u64, x as u64, n as u64, y as u64]),
+            _ => {
+                self.append(&[header]);
+                for (&size, &stride) in shape.iter().zip(strides.iter()) {
+                    self.append(&[size as u64, stride as u64]);
+                }
+            }
+        }
+    }
+
+    /// The operand added last is an output.
+    #[inline]
+    pub fn count_output(&mut self) {
+        self.flags.outputs += 1;
+    }
+
+    /// An input is the very memory of the output.
+    pub fn set_in_place(&mut self) {
+        self.flags.in_place = true;
+    }
+
+    /// Whether an input is the very memory of the output.
+    pub fn in_place(&self) -> bool {
+        self.flags.in_place
+    }
+
+    /// The operands, read back.
+    pub fn operands(&self) -> ArrayVec<TensorDesc, MAX_OPERANDS> {
+        let mut descs = ArrayVec::new();
+        let mut words = self.words[self.operands as usize..].iter().copied();
+        while let Some(header) = words.next() {
+            let rank = (header >> 16) as usize;
+            let (mut shape, mut strides) = (Shape::filled(0, rank), Strides::filled(0, rank));
+            for (size, stride) in shape.iter_mut().zip(strides.iter_mut()) {
+                *size = words.next().unwrap_or_default() as usize;
+                *stride = words.next().unwrap_or_default() as isize;
+            }
+            let dtype = DType::ALL[(header & 0xff) as usize];
+            descs.push(TensorDesc { dtype, aligned: header >> 8 & 1 == 1, shape, strides });
+        }
+        descs
+    }
+
+    /// The workload that this is the key of.
+    pub fn workload(&self, operation: Operation) -> Workload {
+        let operands = self.operands();
+        let (inputs, outputs) = operands.split_at(operands.len() - self.flags.outputs as usize);
+        let mut workload = Workload::new(operation, inputs, outputs);
+        if self.flags.in_place {
+            workload.set_in_place();
+        }
+        workload
+    }
+
+    /// The key and its hash, to be kept.
+    pub fn keep(&self) -> KeptWords {
+        KeptWords { hash: self.finish(), flags: self.flags, words: self.words.as_slice().into() }
+    }
+
+    #[inline]
+    fn append<const N: usize>(&mut self, words: &[u64; N]) {
+        let room = self.words.try_extend_from_slice(words);
+        assert!(room.is_ok(), "operations and operands have at most {MAX_WORDS} words");
+    }
+}
+
+impl KeptWords {
+    /// The hash.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Whether this is the key of the same workload, given its hash.
+    #[inline]
+    pub fn is(&self, key: &Words, hash: u64) -> bool {
+        self.hash == hash && self.flags == key.flags && *self.words == *key.words
+    }
+}
+
+/// Attributes write what they would be hashed by: that is all that tells them apart.
+impl Hasher for Words {
+    /// A product of 128 bits folded for every two words, in two chains that the CPU follows at once.
+    #[inline]
+    fn finish(&self) -> u64 {
+        // The first digits of √2 and √3 in binary: odd, without pattern.
+        const ROOTS: [u64; 2] = [0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b];
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let [mut even, mut odd] = ROOTS;
+        let (fours, rest) = self.words.as_chunks::<4>();
+        for four in fours {
+            even = fold(even ^ four[0], ROOTS[1] ^ four[1]);
+            odd = fold(odd ^ four[2], ROOTS[0] ^ four[3]);
+        }
+        for &word in rest {
+            even = fold(even ^ word, ROOTS[1]);
+        }
+        let flags = u64::from(self.flags.outputs) << 1 | u64::from(self.flags.in_place);
+        fold(even ^ flags, odd ^ self.words.len() as u64)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.append(&[bytes.len() as u64]);
+        for chunk in bytes.chunks(8) {
+            let word = chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+            self.append(&[word]);
+        }
+    }
+
+    #[inline]
+    fn write_u8(&mut self, value: u8) {
+        self.append(&[u64::from(value)]);
+    }
+
+    #[inline]
+    fn write_u16(&mut self, value: u16) {
+        self.append(&[u64::from(value)]);
+    }
+
+    #[inline]
+    fn write_u32(&mut self, value: u32) {
+        self.append(&[u64::from(value)]);
+    }
+
+    #[inline]
+    fn write_u64(&mut self, value: u64) {
+        self.append(&[value]);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, value: usize) {
+        self.append(&[value as u64]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::elementwise::{Function, Program};
+    use crate::ops::matmul::MatmulAttributes;
+    use crate::ops::{Activation, Operation};
+
+    fn matmul(bias: bool, activation: Activation) -> Operation {
+        Operation::Matmul(MatmulAttributes { bias, activation })
+    }
+
+    fn desc(dtype: DType, shape: &[usize]) -> TensorDesc {
+        TensorDesc::contiguous(dtype, Shape::new(shape).unwrap())
+    }
+
+    fn different() -> Vec<Workload> {
+        let (f, d) = (desc(DType::F32, &[4, 4]), desc(DType::F64, &[4, 4]));
+        let unaligned = TensorDesc { aligned: false, ..f };
+        let turned = TensorDesc { strides: Strides::new(&[1, 4]).unwrap(), ..f };
+        let deep = desc(DType::BF16, &[2, 1, 3, 0]);
+        let plain = matmul(false, Activation::None);
+        let mut list = vec![
+            Workload::new(plain, &[f, f], &[f]),
+            Workload::new(plain, &[f], &[f, f]),
+            Workload::new(plain, &[f, f], &[unaligned]),
+            Workload::new(plain, &[f, turned], &[f]),
+            Workload::new(plain, &[d, d], &[d]),
+            Workload::new(plain, &[deep, deep], &[deep]),
+            Workload::new(plain, &[desc(DType::F32, &[])], &[]),
+            Workload::new(matmul(true, Activation::None), &[f, f], &[f]),
+            Workload::new(matmul(false, Activation::LeakyRelu { slope: 0.5 }), &[f, f], &[f]),
+            Workload::new(matmul(false, Activation::LeakyRelu { slope: 0.25 }), &[f, f], &[f]),
+            Workload::new(Operation::Elementwise(Program::single(Function::Add, &[])), &[f, f], &[f]),
+            Workload::new(
+                Operation::Elementwise(Program::single(Function::Clamp, &[0.0, 1.0])),
+                &[f, f],
+                &[f],
+            ),
+        ];
+        let mut in_place = list[0].clone();
+        in_place.set_in_place();
+        list.push(in_place);
+        list
+    }
+
+    #[test]
+    fn a_key_is_its_workload_and_no_other() {
+        let list = different();
+        for (i, a) in list.iter().enumerate() {
+            let key = Words::of(a);
+            assert_eq!(key.workload(*a.operation()), *a);
+            for (j, b) in list.iter().enumerate() {
+                let other = Words::of(b);
+                assert_eq!(key.keep().is(&other, other.finish()), i == j, "{a} and {b}");
+                assert_eq!(key.finish() == other.finish(), i == j, "{a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_key_has_room() {
+        let long = Program::build(8, |x| (0..10).fold(x[0], |e, i| e + f64::from(i % 6)).exp()).unwrap();
+        let operands = [desc(DType::C64, &[1; MAX_RANK]); MAX_OPERANDS];
+        let workload = Workload::new(Operation::Elementwise(long), &operands[..9], &operands[9..]);
+        assert_eq!(Words::of(&workload).workload(*workload.operation()), workload);
+    }
+
+    #[test]
+    fn types_are_listed_in_the_order_of_their_numbers() {
+        assert!(DType::ALL.iter().enumerate().all(|(i, &dtype)| dtype as usize == i));
+    }
+}
