@@ -36,5 +36,6 @@ pub mod tensor;
 
 pub use error::{Error, Result};
 pub use prepared::Prepared;
-pub use runtime::{Placement, Runtime, RuntimeBuilder, StoreLocation};
+pub use runtime::{Placement, Runtime, RuntimeBuilder};
+pub use store::StoreLocation;
 pub use tensor::{DType, Element, Tensor, TensorView, TensorViewMut};

@@ -1,7 +1,6 @@
 //! What a user holds: devices, kernels, and the way of one call.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPool};
@@ -12,7 +11,7 @@ use crate::selection::{
     self, Candidates, Choice, Decision, DecisionTable, Explanation, KernelRegistry, Limits, Policy,
     ScoreBased,
 };
-use crate::store::{self, CalibrationFiles};
+use crate::store::StoreLocation;
 use crate::tensor::{DType, Shape, Tensor};
 
 /// Where operations run.
@@ -24,30 +23,6 @@ pub enum Placement {
     Auto,
     /// The best device of one backend; an error when it has none.
     On(BackendKind),
-}
-
-/// Where what was measured is kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StoreLocation {
-    /// The platform's cache directory, or `SHAPEWISE_CACHE_DIR`.
-    #[default]
-    Default,
-    /// This directory.
-    Directory(PathBuf),
-    /// Nowhere: everything is measured anew in each process.
-    None,
-}
-
-impl StoreLocation {
-    /// The files of calibrations there.
-    fn calibrations(&self) -> Option<CalibrationFiles> {
-        match self {
-            Self::Default => store::cache_directory().map(CalibrationFiles::new),
-            Self::Directory(folder) => Some(CalibrationFiles::new(folder)),
-            Self::None => None,
-        }
-    }
 }
 
 /// Settings of a [`Runtime`] that differ from the defaults.

@@ -39,6 +39,12 @@ impl Fingerprint {
         )
     }
 
+    /// A fingerprint that was kept as text.
+    #[cfg(feature = "store")]
+    pub(crate) fn from_text(text: String) -> Self {
+        Self(text)
+    }
+
     /// As text, fit for a file name.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -47,6 +47,9 @@ pub enum StoreError {
         /// What is wrong with its first line.
         reason: String,
     },
+    /// A file of rows could not be read or written.
+    #[error("reading or writing rows failed: {0}")]
+    Io(#[from] std::io::Error),
     /// A row that cannot have been measured.
     #[error("evidence that cannot be right: {reason}")]
     Invalid {

@@ -23,6 +23,12 @@ impl MemoryStore {
         Self::default()
     }
 
+    /// Drops one row.
+    #[cfg(feature = "store")]
+    pub(super) fn forget(&self, id: EvidenceId) {
+        self.tables().evidence.remove(&id);
+    }
+
     // A panic while the lock was held cannot leave a row half-written, so poisoning carries no news.
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -3,14 +3,28 @@
 mod calibration;
 mod directory;
 mod error;
+mod exchange;
+mod location;
 mod memory;
 mod record;
+#[cfg(feature = "store")]
+mod resilient;
+#[cfg(feature = "store")]
+mod schema;
+#[cfg(feature = "store")]
+mod sqlite;
 
 pub use calibration::CalibrationFiles;
 pub use directory::cache_directory;
 pub use error::StoreError;
+pub use exchange::{Imported, export, import, merge};
+pub use location::StoreLocation;
 pub use memory::MemoryStore;
 pub use record::{Evidence, EvidenceId, MAX_FEATURES, MAX_SECONDS, MAX_TEXT, Pinned, unix_ms};
+#[cfg(feature = "store")]
+pub use resilient::open_or_memory;
+#[cfg(feature = "store")]
+pub use sqlite::SqliteStore;
 
 use crate::device::Fingerprint;
 

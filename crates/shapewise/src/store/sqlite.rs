@@ -1,0 +1,409 @@
+//! Evidence in an SQLite file: many processes, safe against kills, readable with any SQLite tool.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, params};
+
+use super::schema::{self, Found};
+use super::{Evidence, EvidenceId, MAX_FEATURES, MAX_TEXT, Pinned, Result, Store, StoreError, valid};
+use crate::device::Fingerprint;
+use crate::ops::WorkloadKey;
+
+/// How long to wait for other writers. Writers are background threads and a batch takes milliseconds, so this is met only
+/// where a process is stopped in the middle of one.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Rows read at once, between which writers and visitors may use the store.
+const PAGE: i64 = 1024;
+
+const COLUMNS: &str = "id, device, operation, workload, description, kernel, source, parameters, seconds, samples, \
+                       spread, busy, baseline, features, features_version, measured_at";
+
+/// A store in a file.
+pub struct SqliteStore {
+    path: PathBuf,
+    connection: Mutex<Connection>,
+}
+
+impl SqliteStore {
+    /// Opens a file, which is made with its folder when it is not there; brings older schemas up to date.
+    ///
+    /// A file that may not be written is opened for reading; adding to it is an error.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let fail =
+            |error: std::io::Error| StoreError::Unusable { path: path.clone(), reason: error.to_string() };
+        if let Some(folder) = path.parent().filter(|_| !path.exists()) {
+            std::fs::create_dir_all(folder).map_err(fail)?;
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let mut connection = connect(&path, flags).map_err(|e| failure(&path, &e))?;
+        if connection.is_readonly("main").unwrap_or(false) {
+            return Self::open_read_only(path);
+        }
+        let version = known_version(&connection, &path)?;
+        write_ahead(&connection, version).map_err(|e| failure(&path, &e))?;
+        schema::migrate(&mut connection).map_err(|e| failure(&path, &e))?;
+        Self::checked(path, connection)
+    }
+
+    /// Opens a file that is there and leaves it as it is.
+    pub fn open_read_only(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let plain = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .map_err(|e| failure(&path, &e))
+            .and_then(|connection| known_version(&connection, &path).map(|version| (connection, version)));
+        let (connection, version) = match plain {
+            // Where nothing can be written the log of changes has no place either; without one the file is complete.
+            Err(StoreError::Unusable { .. }) if path.is_file() && !has_log(&path) => {
+                let connection = connect_immutable(&path).map_err(|e| failure(&path, &e))?;
+                let version = known_version(&connection, &path)?;
+                (connection, version)
+            }
+            other => other?,
+        };
+        if version < schema::CURRENT {
+            let reason =
+                format!("it has schema {version} and may not be written to bring it to {}", schema::CURRENT);
+            return Err(StoreError::Unusable { path, reason });
+        }
+        Self::checked(path, connection)
+    }
+
+    /// A store whose tables answer.
+    fn checked(path: PathBuf, connection: Connection) -> Result<Self> {
+        let store = Self { path, connection: Mutex::new(connection) };
+        for query in [
+            format!("SELECT {COLUMNS} FROM evidence LIMIT 1"),
+            format!("SELECT {PINNED} FROM pinned LIMIT 1"),
+        ] {
+            let answer = store.lock().prepare_cached(&query).and_then(|mut q| q.exists([]));
+            answer.map_err(|e| match failure(&store.path, &e) {
+                // With the right mark and version, tables that do not answer can only be broken.
+                StoreError::Unusable { path, reason } if is_missing(&e) => {
+                    StoreError::Damaged { path, reason }
+                }
+                other => other,
+            })?;
+        }
+        Ok(store)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The version of its tables.
+    pub fn schema(&self) -> i64 {
+        schema::CURRENT
+    }
+
+    /// Reads every page and index of the file; the error says what is broken.
+    pub fn check(&self) -> Result<()> {
+        let query = "PRAGMA integrity_check(1)";
+        let answer = self.lock().query_row(query, [], |row| row.get::<_, String>(0));
+        match answer.map_err(|e| failure(&self.path, &e))?.as_str() {
+            "ok" => Ok(()),
+            reason => Err(StoreError::Damaged { path: self.path.clone(), reason: reason.to_owned() }),
+        }
+    }
+
+    /// Lets the file grow no further, as on a full disk.
+    #[cfg(test)]
+    pub(super) fn limit_pages(&self, pages: Option<u32>) {
+        let limit = pages.unwrap_or(u32::MAX - 1);
+        self.lock().pragma_update_and_check(None, "max_page_count", limit, |_| Ok(())).unwrap();
+    }
+
+    // A panic while the lock was held rolled its transaction back, so poisoning carries no news.
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T> {
+        work(&mut self.lock()).map_err(|e| failure(&self.path, &e))
+    }
+
+    /// The next rows after an id, the last id among them, and the reasons for rows left out.
+    fn page(
+        &self,
+        device: Option<&Fingerprint>,
+        after: &[u8],
+    ) -> Result<(Vec<Result<Evidence>>, Option<Vec<u8>>)> {
+        let query = match device {
+            Some(_) => format!(
+                "SELECT {COLUMNS} FROM evidence WHERE id > ?1 AND device = ?2 ORDER BY id LIMIT {PAGE}"
+            ),
+            None => format!(
+                "SELECT {COLUMNS} FROM evidence WHERE id > ?1 AND ?2 IS NULL ORDER BY id LIMIT {PAGE}"
+            ),
+        };
+        self.run(|connection| {
+            let mut statement = connection.prepare_cached(&query)?;
+            let mut rows = statement.query(params![after, device.map(Fingerprint::as_str)])?;
+            let (mut list, mut last) = (Vec::new(), None);
+            while let Some(row) = rows.next()? {
+                last = match row.get_ref(0)? {
+                    ValueRef::Blob(id) => Some(id.to_vec()),
+                    // The key of the table is what pages follow each other by.
+                    _ => return Err(rusqlite::Error::InvalidQuery),
+                };
+                list.push(evidence(row));
+            }
+            Ok((list, last))
+        })
+    }
+}
+
+impl Store for SqliteStore {
+    fn append(&self, rows: &[Evidence]) -> Result<usize> {
+        let rows: Vec<&Evidence> = rows.iter().filter(|row| valid(row)).collect();
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        self.run(|connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let mut insert = transaction.prepare_cached(&format!(
+                "INSERT INTO evidence ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, \
+                 ?15, ?16) ON CONFLICT (id) DO NOTHING"
+            ))?;
+            let mut new = 0;
+            for row in rows {
+                let features: Vec<u8> = row.features.iter().flat_map(|x| x.to_le_bytes()).collect();
+                new += insert.execute(params![
+                    row.id.bits().to_be_bytes(),
+                    row.device.as_str(),
+                    row.operation,
+                    row.workload.bits().to_be_bytes(),
+                    row.description,
+                    row.kernel,
+                    row.source.cast_signed(),
+                    row.parameters,
+                    row.seconds,
+                    row.samples,
+                    row.spread,
+                    row.busy,
+                    row.baseline,
+                    features,
+                    row.features_version,
+                    row.measured_at,
+                ])?;
+            }
+            drop(insert);
+            transaction.commit()?;
+            Ok(new)
+        })
+    }
+
+    fn visit(&self, device: Option<&Fingerprint>, visit: &mut dyn FnMut(Evidence)) -> Result<()> {
+        let mut after = Vec::new();
+        loop {
+            let (rows, last) = self.page(device, &after)?;
+            for row in rows {
+                match row {
+                    Ok(row) if valid(&row) => visit(row),
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::warn!(path = %self.path.display(), %error, "a row of evidence is left out");
+                    }
+                }
+            }
+            match last {
+                Some(id) if id > after => after = id,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn count(&self) -> Result<u64> {
+        let query = "SELECT count(*) FROM evidence";
+        self.run(|c| c.prepare_cached(query)?.query_row([], |row| row.get::<_, i64>(0)))
+            .map(i64::cast_unsigned)
+    }
+
+    fn pin(&self, device: &Fingerprint, wanted: &Pinned) -> Result<Pinned> {
+        self.run(|connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let key = wanted.workload.bits().to_be_bytes();
+            let insert = format!(
+                "INSERT INTO pinned (device, {PINNED}) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING"
+            );
+            let values =
+                params![device.as_str(), key, wanted.kernel, wanted.source.cast_signed(), wanted.parameters];
+            transaction.prepare_cached(&insert)?.execute(values)?;
+            let query = format!("SELECT {PINNED} FROM pinned WHERE device = ?1 AND workload = ?2");
+            let found =
+                transaction.prepare_cached(&query)?.query_row(params![device.as_str(), key], pinned)?;
+            transaction.commit()?;
+            Ok(found)
+        })
+    }
+
+    fn pinned(&self, device: &Fingerprint) -> Result<Vec<Pinned>> {
+        let query = format!("SELECT {PINNED} FROM pinned WHERE device = ?1 ORDER BY workload");
+        self.run(|c| c.prepare_cached(&query)?.query_map([device.as_str()], pinned)?.collect())
+    }
+
+    fn unpin(&self, device: &Fingerprint) -> Result<usize> {
+        self.run(|c| c.execute("DELETE FROM pinned WHERE device = ?1", [device.as_str()]))
+    }
+
+    fn prune(&self, before: i64) -> Result<usize> {
+        self.run(|connection| {
+            let gone = connection.execute("DELETE FROM evidence WHERE measured_at < ?1", [before])?;
+            connection.execute_batch("PRAGMA incremental_vacuum")?;
+            Ok(gone)
+        })
+    }
+}
+
+const PINNED: &str = "workload, kernel, source, parameters";
+
+fn pinned(row: &Row<'_>) -> rusqlite::Result<Pinned> {
+    Ok(Pinned {
+        workload: WorkloadKey::from_bits(u128::from_be_bytes(row.get(0)?)),
+        kernel: row.get(1)?,
+        source: row.get::<_, i64>(2)?.cast_unsigned(),
+        parameters: row.get(3)?,
+    })
+}
+
+/// A row as it lies in the file; nothing is copied before its size is known to be sound.
+fn evidence(row: &Row<'_>) -> Result<Evidence> {
+    let wrong = |i: usize| StoreError::Invalid {
+        reason: format!(
+            "column `{}` holds a value of the wrong kind or size",
+            COLUMNS.split(", ").nth(i).unwrap_or("?")
+        ),
+    };
+    let bytes = |i: usize, limit: usize| match row.get_ref(i) {
+        Ok(ValueRef::Blob(bytes)) if bytes.len() <= limit => Ok(bytes),
+        _ => Err(wrong(i)),
+    };
+    let key = |i: usize| bytes(i, 16)?.try_into().map(u128::from_be_bytes).map_err(|_| wrong(i));
+    let text = |i: usize| match row.get_ref(i) {
+        Ok(ValueRef::Text(text)) if text.len() <= MAX_TEXT => {
+            String::from_utf8(text.to_vec()).map_err(|_| wrong(i))
+        }
+        _ => Err(wrong(i)),
+    };
+    let number = |i: usize| row.get::<_, f64>(i).map_err(|_| wrong(i));
+    let maybe = |i: usize| row.get::<_, Option<f64>>(i).map_err(|_| wrong(i));
+    let small = |i: usize| row.get::<_, u32>(i).map_err(|_| wrong(i));
+    let (features, odd) = bytes(13, 4 * MAX_FEATURES)?.as_chunks::<4>();
+    if !odd.is_empty() {
+        return Err(wrong(13));
+    }
+    Ok(Evidence {
+        id: EvidenceId::from_bits(key(0)?),
+        device: Fingerprint::from_text(text(1)?),
+        operation: text(2)?,
+        workload: WorkloadKey::from_bits(key(3)?),
+        description: text(4)?,
+        kernel: text(5)?,
+        source: row.get::<_, i64>(6).map_err(|_| wrong(6))?.cast_unsigned(),
+        parameters: text(7)?,
+        seconds: number(8)?,
+        samples: small(9)?,
+        spread: maybe(10)?,
+        busy: row.get::<_, bool>(11).map_err(|_| wrong(11))?,
+        baseline: maybe(12)?,
+        features: features.iter().map(|x| f32::from_le_bytes(*x)).collect(),
+        features_version: small(14)?,
+        measured_at: row.get(15).map_err(|_| wrong(15))?,
+    })
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    settled(Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?)
+}
+
+/// A connection that trusts nothing else to change the file and leaves no trace beside it.
+fn connect_immutable(path: &Path) -> rusqlite::Result<Connection> {
+    let mut address = String::from("file:");
+    for byte in path.to_string_lossy().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                address.push(char::from(byte))
+            }
+            other => address.push_str(&format!("%{other:02x}")),
+        }
+    }
+    address.push_str("?immutable=1");
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    settled(Connection::open_with_flags(address, flags)?)
+}
+
+fn settled(connection: Connection) -> rusqlite::Result<Connection> {
+    connection.busy_timeout(PATIENCE)?;
+    // A file from elsewhere must not run functions of its own.
+    connection.pragma_update(None, "trusted_schema", false)?;
+    // Enough for a killed process; after a power cut the last batches may be missing, the file stays whole.
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    Ok(connection)
+}
+
+/// The version of a file that this release may touch.
+fn known_version(connection: &Connection, path: &Path) -> Result<i64> {
+    match schema::identify(connection).map_err(|e| failure(path, &e))? {
+        Found::Foreign => Err(StoreError::Foreign { path: path.into() }),
+        Found::Version(found) if found > schema::CURRENT => {
+            Err(StoreError::Future { path: path.into(), found, known: schema::CURRENT })
+        }
+        Found::Version(version) => Ok(version),
+    }
+}
+
+/// Switches to the write-ahead log, which lets one process write while others read.
+fn write_ahead(connection: &Connection, version: i64) -> rusqlite::Result<()> {
+    let mode = || connection.pragma_query_value(None, "journal_mode", |row| row.get::<_, String>(0));
+    if mode()? == "wal" {
+        return Ok(());
+    }
+    if version == 0 {
+        // Only a file without tables takes this: pruned rows give their room back.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    }
+    // SQLite does not wait for other processes at this switch.
+    let start = Instant::now();
+    loop {
+        let switched =
+            connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+        match switched {
+            Err(error) if is_busy(&error) && start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // Another answer than `wal` comes from a file system without shared memory; the plain journal works there.
+            other => return other.map(drop),
+        }
+    }
+}
+
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).is_ok_and(|meta| meta.len() > 0)
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// Whether a query failed for what it asks, such as a table that is not there.
+fn is_missing(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::Unknown))
+}
+
+fn failure(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let (path, reason) = (path.to_path_buf(), error.to_string());
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { path, reason },
+        Some(_) => StoreError::Unusable { path, reason },
+        // What SQLite read without complaint was not what the tables may hold.
+        None => StoreError::Damaged { path, reason },
+    }
+}

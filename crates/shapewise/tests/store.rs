@@ -1,0 +1,192 @@
+//! The store as a user has it: what is kept comes back, and nothing that happens to the file stops the work.
+#![cfg(feature = "store")]
+
+#[path = "store/damage.rs"]
+mod damage;
+#[path = "store/exchange.rs"]
+mod exchange;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use shapewise::device::Fingerprint;
+use shapewise::ops::WorkloadKey;
+use shapewise::store::{Evidence, EvidenceId, MemoryStore, Pinned, SqliteStore, Store, open_or_memory};
+
+/// A folder that goes away with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("shapewise-evidence-{name}-{}", std::process::id()));
+        drop(fs::remove_dir_all(&path));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("evidence.sqlite")
+    }
+
+    fn set_aside(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        entries
+            .filter(|p| {
+                name(p).contains(".damaged-") && !name(p).ends_with("-wal") && !name(p).ends_with("-shm")
+            })
+            .collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+fn device(name: &str) -> Fingerprint {
+    serde_json::from_value(name.into()).unwrap()
+}
+
+fn row(id: u128) -> Evidence {
+    Evidence {
+        id: EvidenceId::from_bits(id),
+        device: device(if id % 3 == 0 { "cpu-other" } else { "cpu-this" }),
+        operation: "matmul".into(),
+        workload: WorkloadKey::from_bits(id * 7 + (1 << 100)),
+        description: format!("matmul(f32 {id}×3, f32 3×4) → f32 {id}×4"),
+        kernel: "cpu::matmul::avx2_small".into(),
+        source: 0xffff_0000_0000_0001 + id as u64,
+        parameters: "threads=1".into(),
+        seconds: 1e-6 / (id as f64 + 3.0),
+        samples: 3,
+        spread: (id % 2 == 0).then_some(0.1),
+        busy: id % 5 == 0,
+        baseline: (id % 4 != 0).then_some(1e-7),
+        features: (0..id % 9).map(|i| i as f32 / 3.0).collect(),
+        features_version: 2,
+        measured_at: 1_000 * id as i64,
+    }
+}
+
+fn rows(ids: impl IntoIterator<Item = u128>) -> Vec<Evidence> {
+    ids.into_iter().map(row).collect()
+}
+
+/// Every row, by id.
+fn all(store: &dyn Store) -> Vec<Evidence> {
+    let mut rows = Vec::new();
+    store.visit(None, &mut |row| rows.push(row)).unwrap();
+    rows.sort_by_key(|row| row.id);
+    rows
+}
+
+/// Runs a test on every kind of store.
+fn each(name: &str, test: impl Fn(&dyn Store)) {
+    let folder = Folder::new(name);
+    test(&MemoryStore::new());
+    test(&SqliteStore::open(folder.file()).unwrap());
+    let (store, warning) = open_or_memory(&folder.0.join("made/on/the/way/evidence.sqlite"));
+    assert!(warning.is_none(), "{warning:?}");
+    test(store.as_ref());
+}
+
+#[test]
+fn what_is_added_comes_back_whole_and_once() {
+    each("append", |store| {
+        assert_eq!(store.append(&rows(1..2500)).unwrap(), 2499);
+        assert_eq!(store.append(&rows(2490..2510)).unwrap(), 10);
+        assert_eq!(store.append(&[]).unwrap(), 0);
+        assert_eq!(all(store), rows(1..2510));
+        assert_eq!(store.count().unwrap(), 2509);
+        let mut other = store.load(&device("cpu-other")).unwrap();
+        other.sort_by_key(|row| row.id);
+        assert_eq!(other, rows((1..2510).filter(|id| id % 3 == 0)));
+        assert!(store.load(&device("cpu-unknown")).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn rows_that_cannot_be_right_are_left_out() {
+    each("invalid", |store| {
+        let mut wrong = row(1);
+        wrong.seconds = f64::NAN;
+        assert_eq!(store.append(&[wrong, row(2)]).unwrap(), 1);
+        assert_eq!(all(store), rows([2]));
+    });
+}
+
+#[test]
+fn the_first_pin_stays() {
+    each("pins", |store| {
+        let (here, there) = (device("cpu-this"), device("cpu-other"));
+        let pin = |workload: u128, kernel: &str| Pinned {
+            workload: WorkloadKey::from_bits(workload),
+            kernel: kernel.into(),
+            source: u64::MAX - 1,
+            parameters: "threads=2".into(),
+        };
+        assert_eq!(store.pin(&here, &pin(1, "first")).unwrap(), pin(1, "first"));
+        assert_eq!(store.pin(&here, &pin(1, "second")).unwrap(), pin(1, "first"));
+        assert_eq!(store.pin(&there, &pin(1, "second")).unwrap(), pin(1, "second"));
+        store.pin(&here, &pin(2, "other")).unwrap();
+        assert_eq!(store.pinned(&here).unwrap(), [pin(1, "first"), pin(2, "other")]);
+        assert_eq!(store.unpin(&here).unwrap(), 2);
+        assert_eq!(store.pinned(&here).unwrap(), []);
+        assert_eq!(store.pinned(&there).unwrap(), [pin(1, "second")]);
+    });
+}
+
+#[test]
+fn old_rows_are_pruned() {
+    each("prune", |store| {
+        store.append(&rows(1..101)).unwrap();
+        assert_eq!(store.prune(51_000).unwrap(), 50);
+        assert_eq!(store.prune(51_000).unwrap(), 0);
+        assert_eq!(all(store), rows(51..101));
+    });
+}
+
+#[test]
+fn a_visitor_may_use_the_store() {
+    each("visitor", |store| {
+        store.append(&rows(1..20)).unwrap();
+        store.visit(None, &mut |seen| assert_eq!(store.append(&[seen]).unwrap(), 0)).unwrap();
+    });
+}
+
+#[test]
+fn rows_outlive_their_process_and_are_seen_by_others() {
+    let folder = Folder::new("reopen");
+    let (one, other) = (SqliteStore::open(folder.file()).unwrap(), SqliteStore::open(folder.file()).unwrap());
+    std::thread::scope(|scope| {
+        for (store, from) in [(&one, 0), (&other, 1000), (&one, 2000), (&other, 3000)] {
+            scope.spawn(move || {
+                (0..20).for_each(|i| drop(store.append(&rows(from + i * 5..from + i * 5 + 5)).unwrap()))
+            });
+        }
+    });
+    assert_eq!((one.count().unwrap(), other.count().unwrap()), (400, 400));
+    drop((one, other));
+    let again = SqliteStore::open(folder.file()).unwrap();
+    assert_eq!(again.count().unwrap(), 400);
+    again.check().unwrap();
+}
+
+#[test]
+fn pruning_gives_the_room_back() {
+    let folder = Folder::new("vacuum");
+    let store = SqliteStore::open(folder.file()).unwrap();
+    store.append(&rows(1..5000)).unwrap();
+    let pages = || -> i64 {
+        let connection = rusqlite::Connection::open(folder.file()).unwrap();
+        connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap()
+    };
+    let full = pages();
+    store.prune(4_990_000).unwrap();
+    assert!(pages() < full / 4, "{full} pages before, {} after", pages());
+}
