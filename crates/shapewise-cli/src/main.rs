@@ -3,12 +3,15 @@
 mod bench;
 mod devices;
 mod question;
+mod store;
+mod stress;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use shapewise::Runtime;
+use shapewise::{Runtime, StoreLocation};
 
 use question::Question;
 
@@ -49,6 +52,8 @@ enum Command {
         #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         samples: u32,
     },
+    /// What was measured and kept: where it is, and how it moves between machines
+    Store(store::StoreQuestion),
 }
 
 #[derive(Args)]
@@ -59,6 +64,9 @@ struct Settings {
     /// Do not measure the machine's peaks (about two seconds, once)
     #[arg(long)]
     no_calibration: bool,
+    /// Keep what is measured in this file [default: SHAPEWISE_STORE, or the platform's cache directory]
+    #[arg(long, value_name = "PATH")]
+    store: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -69,6 +77,9 @@ impl Settings {
         let mut builder = Runtime::builder();
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
+        }
+        if let Some(path) = &self.store {
+            builder = builder.store(StoreLocation::File(path.clone()));
         }
         if self.no_calibration {
             builder = builder.without_calibration();
@@ -89,6 +100,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<()> {
     match command {
+        Command::Store(question) => store::run(&question),
         Command::Devices { settings } => devices::print(&settings.runtime()?, settings.json),
         Command::Explain { question, settings, kernel } => {
             let mut runtime = settings.runtime()?;

@@ -85,3 +85,46 @@ fn mistakes_are_explained() {
         assert!(errors.contains(message), "{arguments:?} printed {errors}");
     }
 }
+
+#[test]
+fn stores_are_shown_exported_imported_merged_and_pruned() {
+    let folder = std::env::temp_dir().join(format!("shapewise-program-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let (here, there, file) = (path("here.sqlite"), path("there.sqlite"), path("rows.jsonl"));
+    let store = |arguments: &[&str], at: &str| {
+        let out = shapewise(&[&["store"], arguments, &["--json", "--store", at]].concat());
+        assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
+        serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()
+    };
+    assert_eq!(store(&["path"], &here)["path"], *here);
+    assert_eq!(store(&["info"], &here)["rows"], 0);
+    store(&["stress", "--processes", "1", "--kills", "1"], &here);
+    let rows = store(&["info"], &here)["rows"].clone();
+    assert!(rows.as_u64() > Some(0));
+    assert_eq!(store(&["info"], &here)["groups"][0]["operation"], "stress");
+
+    assert_eq!(store(&["export", &file], &here)["exported"], rows);
+    assert_eq!(store(&["import", &file], &there)["imported"]["added"], rows);
+    assert_eq!(store(&["import", &file], &there)["imported"]["known"], rows);
+    assert_eq!(store(&["merge", &here], &there)["added"], 0);
+    let third = path("third.sqlite");
+    assert_eq!(store(&["merge", &here], &third)["added"], rows);
+    assert_eq!(store(&["prune", "--older-than", "1"], &third)["pruned"], 0);
+    assert_eq!(store(&["info"], &third)["rows"], rows);
+
+    let lines = text(&shapewise(&["store", "export", "-", "--store", &here]).stdout);
+    assert_eq!(lines.lines().count() as u64, rows.as_u64().unwrap() + 1);
+    std::fs::write(&file, "a shopping list").unwrap();
+    for (arguments, message) in [
+        (["import", &file], "not an export"),
+        (["import", "/no/such/file"], "is not imported"),
+        (["merge", &file], "is damaged"),
+        (["export", "/no/such/folder/x"], "cannot be written"),
+    ] {
+        let out = shapewise(&["store", arguments[0], arguments[1], "--store", &here]);
+        assert!(!out.status.success() && text(&out.stderr).contains(message), "{}", text(&out.stderr));
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "a shopping list");
+    drop(std::fs::remove_dir_all(&folder));
+}

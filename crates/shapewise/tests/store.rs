@@ -166,7 +166,8 @@ fn rows_outlive_their_process_and_are_seen_by_others() {
     std::thread::scope(|scope| {
         for (store, from) in [(&one, 0), (&other, 1000), (&one, 2000), (&other, 3000)] {
             scope.spawn(move || {
-                (0..20).for_each(|i| drop(store.append(&rows(from + i * 5..from + i * 5 + 5)).unwrap()))
+                (0..20)
+                    .for_each(|i| assert_eq!(store.append(&rows(from + i * 5..from + i * 5 + 5)).unwrap(), 5))
             });
         }
     });

@@ -138,7 +138,7 @@ fn recovered(path: &Path, damage: &StoreError) -> Option<SqliteStore> {
 }
 
 /// Sets a damaged file aside and begins a new one with what could be read; says where the old one is.
-fn recover(path: &Path) -> Result<(SqliteStore, Option<(PathBuf, usize)>)> {
+fn recover(path: &Path) -> Result<(SqliteStore, Option<(PathBuf, u64)>)> {
     let unusable =
         |error: std::io::Error| StoreError::Unusable { path: path.into(), reason: error.to_string() };
     // Of several processes that find the damage, one moves the file; the others find the new one.
@@ -158,11 +158,10 @@ fn recover(path: &Path) -> Result<(SqliteStore, Option<(PathBuf, usize)>)> {
         }
     }
     let fresh = SqliteStore::open(path)?;
-    let saved = match SqliteStore::open_read_only(&aside) {
-        Ok(old) => merge(&fresh, &old).unwrap_or(0),
-        Err(_) => 0,
-    };
-    let saved = saved.max(fresh.count()? as usize);
+    if let Err(error) = SqliteStore::open_damaged(&aside).and_then(|old| merge(&fresh, &old)) {
+        tracing::debug!(%error, "where reading the damaged store ended");
+    }
+    let saved = fresh.count()?;
     Ok((fresh, Some((aside, saved))))
 }
 

@@ -52,12 +52,14 @@ pub enum Found {
 
 /// Reads what the file is; changes nothing.
 pub fn identify(connection: &Connection) -> rusqlite::Result<Found> {
-    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let (application, version) = (pragma("application_id")?, pragma("user_version")?);
+    // One statement, one snapshot: another process may be making the tables right now.
+    let query = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+                 FROM pragma_application_id, pragma_user_version";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let (application, version, tables): (i64, i64, i64) = connection.query_row(query, [], read)?;
     if application == APPLICATION_ID {
         return Ok(Found::Version(version));
     }
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let untouched = application == 0 && version == 0 && tables == 0;
     Ok(if untouched { Found::Version(0) } else { Found::Foreign })
 }

@@ -39,10 +39,18 @@ impl SqliteStore {
             std::fs::create_dir_all(folder).map_err(fail)?;
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let mut connection = connect(&path, flags).map_err(|e| failure(&path, &e))?;
-        if connection.is_readonly("main").unwrap_or(false) {
-            return Self::open_read_only(path);
-        }
+        let mut connection = match connect(&path, flags) {
+            Ok(connection) if connection.is_readonly("main").unwrap_or(false) => {
+                return Self::open_read_only(path);
+            }
+            Ok(connection) => connection,
+            Err(error) => {
+                let told = failure(&path, &error);
+                let readable =
+                    matches!(told, StoreError::Unusable { .. }) && !is_busy(&error) && path.is_file();
+                return if readable { Self::open_read_only(path).map_err(|_| told) } else { Err(told) };
+            }
+        };
         let version = known_version(&connection, &path)?;
         write_ahead(&connection, version).map_err(|e| failure(&path, &e))?;
         schema::migrate(&mut connection).map_err(|e| failure(&path, &e))?;
@@ -70,6 +78,18 @@ impl SqliteStore {
             return Err(StoreError::Unusable { path, reason });
         }
         Self::checked(path, connection)
+    }
+
+    /// Opens a damaged file to save what can be read.
+    pub(super) fn open_damaged(path: &Path) -> Result<Self> {
+        let open = || {
+            let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            // SQLite then reads the pages that are there of a file that was cut off.
+            connection.pragma_update(None, "writable_schema", true)?;
+            settled(connection)
+        };
+        let connection = open().map_err(|e| failure(path, &e))?;
+        Ok(Self { path: path.into(), connection: Mutex::new(connection) })
     }
 
     /// A store whose tables answer.
@@ -144,13 +164,18 @@ impl SqliteStore {
         self.run(|connection| {
             let mut statement = connection.prepare_cached(&query)?;
             let mut rows = statement.query(params![after, device.map(Fingerprint::as_str)])?;
-            let (mut list, mut last) = (Vec::new(), None);
-            while let Some(row) = rows.next()? {
-                last = match row.get_ref(0)? {
-                    ValueRef::Blob(id) => Some(id.to_vec()),
-                    // The key of the table is what pages follow each other by.
-                    _ => return Err(rusqlite::Error::InvalidQuery),
-                };
+            let (mut list, mut last) = (Vec::new(), None::<Vec<u8>>);
+            while let Some(row) = match rows.next() {
+                // The next page begins at the broken place and tells.
+                Err(_) if !list.is_empty() => None,
+                other => other?,
+            } {
+                let id = row.get_ref(0)?.as_blob()?;
+                // A broken tree may show rows twice; the order is what pages follow each other by.
+                if id <= last.as_deref().unwrap_or(after) {
+                    return Err(rusqlite::Error::InvalidQuery);
+                }
+                last = Some(id.to_vec());
                 list.push(evidence(row));
             }
             Ok((list, last))
@@ -212,8 +237,8 @@ impl Store for SqliteStore {
                 }
             }
             match last {
-                Some(id) if id > after => after = id,
-                _ => return Ok(()),
+                Some(id) => after = id,
+                None => return Ok(()),
             }
         }
     }
@@ -254,7 +279,10 @@ impl Store for SqliteStore {
     fn prune(&self, before: i64) -> Result<usize> {
         self.run(|connection| {
             let gone = connection.execute("DELETE FROM evidence WHERE measured_at < ?1", [before])?;
-            connection.execute_batch("PRAGMA incremental_vacuum")?;
+            // Every step gives one page back.
+            let mut vacuum = connection.prepare_cached("PRAGMA incremental_vacuum")?;
+            let mut steps = vacuum.query([])?;
+            while steps.next()?.is_some() {}
             Ok(gone)
         })
     }

@@ -59,6 +59,7 @@ fn a_truncated_file_gives_up_what_can_be_read() {
         fs::write(folder.file(), &bytes[..bytes.len() * (part - 1) / part]).unwrap();
         let (store, _) = open_or_memory(&folder.file());
         let read = all(store.as_ref());
+        assert!(!read.is_empty(), "the rows before the cut are saved");
         assert!(read.iter().all(|r| *r == row(r.id.bits())), "only sound rows");
         assert_eq!(folder.set_aside().len(), 1);
         assert_eq!(store.append(&rows([1_000_000])).unwrap(), 1);
@@ -107,14 +108,14 @@ fn hostile_values_are_left_out() {
     let statement = format!(
         "ALTER TABLE evidence RENAME TO old; CREATE TABLE evidence ({columns}) WITHOUT ROWID;
          INSERT INTO evidence SELECT * FROM old; DROP TABLE old;
-         UPDATE evidence SET seconds = NULL WHERE id = zeroblob(15) || x'01';
-         UPDATE evidence SET seconds = 9e999 WHERE id = zeroblob(15) || x'02';
-         UPDATE evidence SET seconds = 'quick' WHERE id = zeroblob(15) || x'03';
-         UPDATE evidence SET description = zeroblob(100000000) WHERE id = zeroblob(15) || x'04';
-         UPDATE evidence SET kernel = hex(zeroblob(1000000)) WHERE id = zeroblob(15) || x'05';
-         UPDATE evidence SET samples = -1 WHERE id = zeroblob(15) || x'06';
-         UPDATE evidence SET features = x'0000c0' WHERE id = zeroblob(15) || x'07';
-         UPDATE evidence SET features = x'0000c07f' WHERE id = zeroblob(15) || x'08';"
+         UPDATE evidence SET seconds = NULL WHERE id = x'00000000000000000000000000000001';
+         UPDATE evidence SET seconds = 9e999 WHERE id = x'00000000000000000000000000000002';
+         UPDATE evidence SET seconds = 'quick' WHERE id = x'00000000000000000000000000000003';
+         UPDATE evidence SET description = zeroblob(10000000) WHERE id = x'00000000000000000000000000000004';
+         UPDATE evidence SET kernel = hex(zeroblob(1000000)) WHERE id = x'00000000000000000000000000000005';
+         UPDATE evidence SET samples = -1 WHERE id = x'00000000000000000000000000000006';
+         UPDATE evidence SET features = x'0000c0' WHERE id = x'00000000000000000000000000000007';
+         UPDATE evidence SET features = x'0000c07f' WHERE id = x'00000000000000000000000000000008';"
     );
     connection.execute_batch(&statement).unwrap();
     drop(connection);
@@ -168,10 +169,12 @@ proptest! {
             bytes.truncate(cut as usize % bytes.len());
         }
         fs::write(folder.file(), &bytes).unwrap();
+        let sound = SqliteStore::open(folder.file()).and_then(|store| store.check()).is_ok();
         let (store, _) = open_or_memory(&folder.file());
         prop_assert!(all(store.as_ref()).iter().all(|row| row.validate().is_ok()));
         store.append(&rows([1_000_000])).unwrap();
-        let kept = all(store.as_ref());
-        prop_assert!(kept.iter().filter(|r| r.id.bits() == 1_000_000).count() == 1, "{:?}", kept.len());
+        let seen = all(store.as_ref()).iter().filter(|row| row.id.bits() == 1_000_000).count();
+        // Only in a file that SQLite itself finds broken may a new row end up out of reach.
+        prop_assert!(seen == 1 || !sound && seen == 0, "seen {} times", seen);
     }
 }
