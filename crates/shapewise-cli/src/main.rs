@@ -64,7 +64,7 @@ struct Settings {
     /// Do not measure the machine's peaks (about two seconds, once)
     #[arg(long)]
     no_calibration: bool,
-    /// Keep what is measured in this file [default: SHAPEWISE_STORE, or the platform's cache directory]
+    /// Keep what is measured in this file [default: `SHAPEWISE_STORE`, or the platform's cache directory]
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
     /// Print JSON

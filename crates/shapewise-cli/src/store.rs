@@ -21,7 +21,7 @@ const RETENTION_DAYS: u32 = 70;
 pub struct StoreQuestion {
     #[command(subcommand)]
     command: StoreCommand,
-    /// The file [default: SHAPEWISE_STORE, or a file in the platform's cache directory]
+    /// The file [default: `SHAPEWISE_STORE`, or a file in the platform's cache directory]
     #[arg(long, global = true, value_name = "PATH")]
     store: Option<PathBuf>,
     /// Print JSON
@@ -145,18 +145,18 @@ fn info(path: &Path, json: bool) -> Result<()> {
     })?;
     let bytes = std::fs::metadata(path)?.len();
     let rows = store.count()?;
-    let mut text =
-        format!("{}\n  {rows} rows, {} KiB, schema {}", path.display(), bytes >> 10, store.schema());
+    let summary = format!("  {rows} rows, {} KiB, schema {}", bytes >> 10, store.schema());
+    let mut lines = vec![path.display().to_string(), summary];
     let mut list = Vec::new();
     for ((device, operation), g) in &groups {
         let days = (unix_ms() - g.newest).max(0) / 86_400_000;
-        text += &format!(
-            "\n  {device:<24} {operation:<14} {:>7} rows ({} busy), {} workloads, {} kernels, newest {days} days old",
+        lines.push(format!(
+            "  {device:<24} {operation:<14} {:>7} rows ({} busy), {} workloads, {} kernels, newest {days} days old",
             g.rows,
             g.busy,
             g.workloads.len(),
             g.kernels.len(),
-        );
+        ));
         list.push(json!({
             "device": device, "operation": operation, "rows": g.rows, "busy": g.busy,
             "workloads": g.workloads.len(), "kernels": g.kernels.len(), "newest_ms": g.newest,
@@ -164,7 +164,7 @@ fn info(path: &Path, json: bool) -> Result<()> {
     }
     let value =
         json!({ "path": path, "bytes": bytes, "schema": store.schema(), "rows": rows, "groups": list });
-    print(json, &value, &text)
+    print(json, &value, &lines.join("\n"))
 }
 
 fn export(from: &dyn Store, file: &Path, json: bool) -> Result<()> {
@@ -184,15 +184,10 @@ fn import(into: &dyn Store, files: &[PathBuf], json: bool) -> Result<()> {
         let failed = || format!("{} is not imported", file.display());
         let mut from = BufReader::new(File::open(file).with_context(failed)?);
         let done = store::import(into, &mut from).with_context(failed)?;
-        let mut text = format!(
-            "{}: {} new rows, {} known already, {} lines refused",
-            file.display(),
-            done.added,
-            done.known,
-            done.refused
-        );
-        done.reasons.iter().for_each(|reason| text += &format!("\n  {reason}"));
-        print(json, &json!({ "file": file, "imported": done }), &text)?;
+        let counts =
+            format!("{} new rows, {} known already, {} refused", done.added, done.known, done.refused);
+        let lines = [&[format!("{}: {counts}", file.display())], &done.reasons[..]].concat();
+        print(json, &json!({ "file": file, "imported": done }), &lines.join("\n  "))?;
     }
     Ok(())
 }

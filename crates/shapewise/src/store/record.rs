@@ -254,8 +254,9 @@ pub(crate) mod tests {
 
     #[test]
     fn what_cannot_have_been_measured_is_refused() {
+        type Change = fn(&mut Evidence);
         assert!(example(1).validate().is_ok());
-        let wrong: [(&str, fn(&mut Evidence)); 14] = [
+        let wrong: [(&str, Change); 14] = [
             ("seconds is NaN", |e| e.seconds = f64::NAN),
             ("seconds is 0", |e| e.seconds = 0.0),
             ("seconds is -1", |e| e.seconds = -1.0),

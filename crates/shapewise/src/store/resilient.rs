@@ -73,7 +73,9 @@ impl Store for Resilient {
             let mut waiting = Vec::new();
             self.memory.visit(None, &mut |row| waiting.push(row))?;
             if self.ask(|file| file.append(&waiting)).is_some() {
-                waiting.iter().for_each(|row| self.memory.forget(row.id));
+                for row in &waiting {
+                    self.memory.forget(row.id);
+                }
             }
         }
         Ok(new)

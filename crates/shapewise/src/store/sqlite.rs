@@ -1,4 +1,4 @@
-//! Evidence in an SQLite file: many processes, safe against kills, readable with any SQLite tool.
+//! Evidence in an `SQLite` file: many processes, safe against kills, readable with any tool for such files.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,6 +20,12 @@ const PAGE: i64 = 1024;
 
 const COLUMNS: &str = "id, device, operation, workload, description, kernel, source, parameters, seconds, samples, \
                        spread, busy, baseline, features, features_version, measured_at";
+
+/// Neighbouring rows, and the id of the last.
+struct Page {
+    rows: Vec<Result<Evidence>>,
+    last: Option<Vec<u8>>,
+}
 
 /// A store in a file.
 pub struct SqliteStore {
@@ -147,12 +153,8 @@ impl SqliteStore {
         work(&mut self.lock()).map_err(|e| failure(&self.path, &e))
     }
 
-    /// The next rows after an id, the last id among them, and the reasons for rows left out.
-    fn page(
-        &self,
-        device: Option<&Fingerprint>,
-        after: &[u8],
-    ) -> Result<(Vec<Result<Evidence>>, Option<Vec<u8>>)> {
+    /// The next rows after an id.
+    fn page(&self, device: Option<&Fingerprint>, after: &[u8]) -> Result<Page> {
         let query = match device {
             Some(_) => format!(
                 "SELECT {COLUMNS} FROM evidence WHERE id > ?1 AND device = ?2 ORDER BY id LIMIT {PAGE}"
@@ -178,7 +180,7 @@ impl SqliteStore {
                 last = Some(id.to_vec());
                 list.push(evidence(row));
             }
-            Ok((list, last))
+            Ok(Page { rows: list, last })
         })
     }
 }
@@ -226,7 +228,7 @@ impl Store for SqliteStore {
     fn visit(&self, device: Option<&Fingerprint>, visit: &mut dyn FnMut(Evidence)) -> Result<()> {
         let mut after = Vec::new();
         loop {
-            let (rows, last) = self.page(device, &after)?;
+            let Page { rows, last } = self.page(device, &after)?;
             for row in rows {
                 match row {
                     Ok(row) if valid(&row) => visit(row),
@@ -351,13 +353,14 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
 
 /// A connection that trusts nothing else to change the file and leaves no trace beside it.
 fn connect_immutable(path: &Path) -> rusqlite::Result<Connection> {
+    let hex = |digit: u8| char::from(b"0123456789abcdef"[usize::from(digit)]);
     let mut address = String::from("file:");
     for byte in path.to_string_lossy().bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
-                address.push(char::from(byte))
+                address.push(char::from(byte));
             }
-            other => address.push_str(&format!("%{other:02x}")),
+            other => address.extend(['%', hex(other >> 4), hex(other & 15)]),
         }
     }
     address.push_str("?immutable=1");
@@ -429,9 +432,10 @@ fn is_missing(error: &rusqlite::Error) -> bool {
 fn failure(path: &Path, error: &rusqlite::Error) -> StoreError {
     let (path, reason) = (path.to_path_buf(), error.to_string());
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { path, reason },
+        // No code: what was read without complaint is not what the tables may hold.
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) | None => {
+            StoreError::Damaged { path, reason }
+        }
         Some(_) => StoreError::Unusable { path, reason },
-        // What SQLite read without complaint was not what the tables may hold.
-        None => StoreError::Damaged { path, reason },
     }
 }
