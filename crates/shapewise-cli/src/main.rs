@@ -3,6 +3,7 @@
 mod bench;
 mod devices;
 mod question;
+mod regret;
 mod store;
 mod stress;
 
@@ -54,6 +55,14 @@ enum Command {
     },
     /// What was measured and kept: where it is, and how it moves between machines
     Store(store::StoreQuestion),
+    /// Measures every candidate on a suite of workloads: what choices are judged against
+    Regret {
+        #[command(flatten)]
+        settings: Settings,
+        /// The measured times: read if the file is there, written after measuring otherwise
+        #[arg(long, value_name = "FILE")]
+        oracle: Option<PathBuf>,
+    },
 }
 
 #[derive(Args)]
@@ -118,6 +127,9 @@ fn run(command: Command) -> Result<()> {
         Command::Bench { question, settings, samples } => {
             let runtime = settings.runtime()?;
             bench::run(&runtime, &question.workload(&runtime)?, samples as usize, settings.json)
+        }
+        Command::Regret { settings, oracle } => {
+            regret::run(&settings.runtime()?, oracle.as_deref(), settings.json)
         }
     }
 }

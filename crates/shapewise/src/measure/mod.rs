@@ -2,6 +2,8 @@
 
 mod race;
 mod statistics;
+mod survey;
 
 pub use race::{Race, RaceOptions, Timing};
 pub use statistics::Summary;
+pub use survey::{SurveyOptions, Surveyed, survey};

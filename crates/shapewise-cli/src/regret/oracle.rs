@@ -1,0 +1,184 @@
+//! Every candidate of every workload measured: what a choice could have been at best.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use shapewise::Runtime;
+use shapewise::device::Peaks;
+use shapewise::measure::{Summary, SurveyOptions, survey};
+use shapewise::modelling::{Example, Features, Terms, WorkloadFeatures};
+use shapewise::ops::{OperationKind, Workload};
+use shapewise::selection::{Candidate, Candidates, Limits};
+
+/// One candidate's times, as written to the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Times {
+    /// Kernel name.
+    pub kernel: String,
+    /// Its parameters, in words.
+    pub parameters: String,
+    /// Seconds of a call in each sample.
+    pub samples: Vec<f64>,
+    /// Whether it was far behind after its first calls and not timed further.
+    pub given_up: bool,
+}
+
+/// One workload's times, as written to the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Entry {
+    workload: String,
+    candidates: Vec<Times>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    device: String,
+    threads: usize,
+    peaks: Peaks,
+    entries: Vec<Entry>,
+}
+
+/// A candidate with its times and what models see of it.
+pub struct Measured {
+    /// The candidate.
+    pub candidate: Candidate,
+    /// Its times.
+    pub times: Times,
+    /// Median seconds; of the first calls if it was given up.
+    pub median: f64,
+    /// What models see.
+    pub features: Features,
+    /// Seconds by the roofline.
+    pub baseline: f64,
+}
+
+/// A workload with every candidate that was measured.
+pub struct Problem {
+    /// The workload.
+    pub workload: Workload,
+    /// Its hash, the same in every process.
+    pub shape: u64,
+    /// Candidates, in the order of the lists.
+    pub candidates: Vec<Measured>,
+}
+
+impl Problem {
+    /// The operation.
+    pub fn kind(&self) -> OperationKind {
+        self.workload.kind()
+    }
+
+    /// The least median.
+    pub fn best(&self) -> f64 {
+        self.candidates.iter().map(|c| c.median).fold(f64::INFINITY, f64::min)
+    }
+
+    /// The candidates as examples to learn from.
+    pub fn examples(&self) -> impl Iterator<Item = Example> + '_ {
+        self.candidates.iter().map(|c| Example {
+            features: c.features,
+            baseline: c.baseline,
+            seconds: c.median,
+            shape: self.shape,
+            weight: 1.0,
+        })
+    }
+}
+
+/// The suite measured.
+pub struct Oracle {
+    /// Every workload.
+    pub problems: Vec<Problem>,
+}
+
+impl Oracle {
+    /// Reads the file if it is there; otherwise measures the suite and writes it.
+    pub fn load_or_measure(runtime: &Runtime, suite: &[Workload], file: Option<&Path>) -> Result<Self> {
+        let peaks = runtime.device_info().peaks.as_ref();
+        let peaks = peaks.context("the roofline needs measured peaks; leave out --no-calibration")?;
+        let stored = match file {
+            Some(path) if path.exists() => read(path, runtime)?,
+            _ => {
+                let stored = measure(runtime, suite, peaks)?;
+                if let Some(path) = file {
+                    let text = serde_json::to_vec(&stored)?;
+                    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+                }
+                stored
+            }
+        };
+        let mut by_name: HashMap<String, Vec<Times>> =
+            stored.entries.into_iter().map(|e| (e.workload, e.candidates)).collect();
+        // The file's own peaks: those its times were measured under.
+        let join = |workload: &Workload| {
+            let times = by_name.remove(&workload.to_string()).unwrap_or_default();
+            problem(runtime, workload, times, &stored.peaks)
+        };
+        let problems: Vec<Problem> = suite.iter().map(join).filter(|p| !p.candidates.is_empty()).collect();
+        ensure!(!problems.is_empty(), "the file has none of the suite's workloads; measure anew");
+        Ok(Self { problems })
+    }
+}
+
+fn read(path: &Path, runtime: &Runtime) -> Result<File> {
+    let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let file: File =
+        serde_json::from_slice(&text).with_context(|| format!("{} is not an oracle", path.display()))?;
+    let info = runtime.device_info();
+    ensure!(
+        file.device == info.name && file.threads == info.threads,
+        "{} was measured on {} with {} threads, here is {} with {}",
+        path.display(),
+        file.device,
+        file.threads,
+        info.name,
+        info.threads
+    );
+    Ok(file)
+}
+
+fn measure(runtime: &Runtime, suite: &[Workload], peaks: &Peaks) -> Result<File> {
+    let mut entries = Vec::with_capacity(suite.len());
+    for (i, workload) in suite.iter().enumerate() {
+        // Progress is a courtesy: a closed stderr must not stop the measurement.
+        let _ = write!(std::io::stderr(), "\r{i} of {} workloads", suite.len());
+        let surveyed = survey(runtime, workload, &SurveyOptions::default())?;
+        let candidates = surveyed
+            .into_iter()
+            .filter(|s| !s.samples.is_empty())
+            .map(|s| Times {
+                kernel: s.candidate.kernel.name().to_owned(),
+                parameters: s.candidate.parameters.to_string(),
+                samples: s.samples,
+                given_up: s.given_up,
+            })
+            .collect();
+        entries.push(Entry { workload: workload.to_string(), candidates });
+    }
+    let _ = writeln!(std::io::stderr(), "\r{} of {} workloads", suite.len(), suite.len());
+    let info = runtime.device_info();
+    Ok(File { device: info.name.clone(), threads: info.threads, peaks: peaks.clone(), entries })
+}
+
+/// Joins stored times with the candidates as they are now; kernels that changed since are left out.
+fn problem(runtime: &Runtime, workload: &Workload, times: Vec<Times>, peaks: &Peaks) -> Problem {
+    let all = Candidates::gather(runtime.kernels(), workload, runtime.device_info(), &Limits::default());
+    let shared = WorkloadFeatures::new(workload);
+    let mut times: HashMap<(String, String), Times> =
+        times.into_iter().map(|t| ((t.kernel.clone(), t.parameters.clone()), t)).collect();
+    let mut candidates = Vec::new();
+    for candidate in all.accepted {
+        let key = (candidate.kernel.name().to_owned(), candidate.parameters.to_string());
+        let (Some(times), Some(terms)) = (times.remove(&key), Terms::of(&candidate.cost, peaks)) else {
+            continue;
+        };
+        let Some(summary) = Summary::of(&times.samples) else { continue };
+        let features = shared.candidate(&key.0, &candidate.parameters, &candidate.cost, &terms);
+        let baseline = terms.seconds();
+        candidates.push(Measured { candidate, times, median: summary.median, features, baseline });
+    }
+    Problem { workload: workload.clone(), shape: workload.key().bits() as u64, candidates }
+}

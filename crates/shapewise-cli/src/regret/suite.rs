@@ -1,0 +1,245 @@
+//! The workloads that choices are judged on: every operation, tiny to tens of milliseconds, odd sizes too.
+
+use anyhow::Result;
+use shapewise::ops::elementwise::Program;
+use shapewise::ops::matmul::Fused;
+use shapewise::ops::norm::NormOptions;
+use shapewise::ops::reduce::{Over, ReduceKind};
+use shapewise::ops::{Activation, Workload};
+use shapewise::{DType, Runtime, Tensor};
+
+/// At least three hundred different workloads, the same on every machine.
+pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
+    let mut suite = Suite { runtime, draw: Draw(0x5EED), found: Vec::new() };
+    suite.matmul()?;
+    suite.packed_matmul()?;
+    suite.elementwise()?;
+    suite.reduce()?;
+    suite.softmax()?;
+    suite.norm()?;
+    Ok(suite.found)
+}
+
+struct Suite<'a> {
+    runtime: &'a Runtime,
+    draw: Draw,
+    found: Vec<Workload>,
+}
+
+/// Numbers from a fixed generator.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A size between `low` and `high`, uniform in its logarithm; half of them rounded to a multiple of 8.
+    fn size(&mut self, low: usize, high: usize) -> usize {
+        let share = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        let size = (low as f64 * (high as f64 / low as f64).powf(share)).round() as usize;
+        if size >= 16 && self.next() & 1 == 0 { size.next_multiple_of(8) } else { size }
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[(self.next() % from.len() as u64) as usize]
+    }
+}
+
+impl Suite<'_> {
+    fn ask<T>(&mut self, call: impl FnOnce(&Runtime) -> shapewise::Result<T>) -> Result<()> {
+        for workload in self.runtime.workloads(call)? {
+            if !self.found.contains(&workload) {
+                self.found.push(workload);
+            }
+        }
+        Ok(())
+    }
+
+    fn matmul(&mut self) -> Result<()> {
+        // Square-like, skinny in each direction, deep, vectors.
+        let kinds: [(usize, [(usize, usize); 3]); 6] = [
+            (44, [(2, 900), (2, 900), (2, 900)]),
+            (14, [(1, 8), (16, 3000), (16, 3000)]),
+            (12, [(16, 3000), (16, 3000), (1, 8)]),
+            (10, [(2, 64), (500, 20_000), (2, 64)]),
+            (10, [(1, 1), (8, 3000), (8, 3000)]),
+            (8, [(200, 2000), (1, 16), (200, 2000)]),
+        ];
+        for (count, [m, k, n]) in kinds {
+            for i in 0..count {
+                let mut size = |range: (usize, usize)| self.draw.size(range.0, range.1);
+                let (m, k, n) = (size(m), size(k), size(n));
+                let half = i % 9 == 4 && m * k * n < 20_000_000;
+                let dtype = if half {
+                    DType::F16
+                } else if i % 4 == 1 {
+                    DType::F64
+                } else {
+                    DType::F32
+                };
+                let (turn_a, turn_b) =
+                    (self.draw.pick(&[false, false, true]), self.draw.pick(&[false, true]));
+                let (a, b) = (matrix(m, k, dtype, turn_a)?, matrix(k, n, dtype, turn_b)?);
+                let fused = Fused::new().activation(Activation::Relu);
+                if i % 6 == 5 {
+                    self.ask(|rt| rt.matmul_fused(&a, &b, fused))?;
+                } else {
+                    self.ask(|rt| rt.matmul(&a, &b))?;
+                }
+            }
+        }
+        for i in 0..14 {
+            let (batch, m, k, n) = (
+                self.draw.size(2, 64),
+                self.draw.size(2, 160),
+                self.draw.size(2, 160),
+                self.draw.size(2, 160),
+            );
+            let dtype = if i % 5 == 1 { DType::F64 } else { DType::F32 };
+            let (a, b) = (Tensor::zeros(&[batch, m, k], dtype)?, Tensor::zeros(&[batch, k, n], dtype)?);
+            self.ask(|rt| rt.matmul(&a, &b))?;
+        }
+        Ok(())
+    }
+
+    fn packed_matmul(&mut self) -> Result<()> {
+        for i in 0..34 {
+            let (m, k, n) = (self.draw.size(1, 500), self.draw.size(8, 1000), self.draw.size(8, 1000));
+            let dtype = if i % 4 == 1 { DType::F64 } else { DType::F32 };
+            let packed = self.runtime.pack_rhs(&Tensor::zeros(&[k, n], dtype)?)?;
+            let a = Tensor::zeros(&[m, k], dtype)?;
+            self.ask(|rt| rt.matmul_packed(&a, &packed))?;
+        }
+        Ok(())
+    }
+
+    fn elementwise(&mut self) -> Result<()> {
+        type Unary = fn(&Runtime, &Tensor) -> shapewise::Result<Tensor>;
+        type Binary = fn(&Runtime, &Tensor, &Tensor) -> shapewise::Result<Tensor>;
+        let unary: [Unary; 6] = [
+            |rt, x| rt.relu(x),
+            |rt, x| rt.exp(x),
+            |rt, x| rt.gelu(x),
+            |rt, x| rt.sqrt(x),
+            |rt, x| rt.tanh(x),
+            |rt, x| rt.neg(x),
+        ];
+        let binary: [Binary; 4] = [
+            |rt, x, y| rt.add(x, y),
+            |rt, x, y| rt.mul(x, y),
+            |rt, x, y| rt.div(x, y),
+            |rt, x, y| rt.maximum(x, y),
+        ];
+        let types = [DType::F32, DType::F32, DType::F32, DType::F64, DType::F16];
+        for i in 0..42 {
+            let x = Tensor::zeros(&[self.draw.size(4, 8_000_000)], self.draw.pick(&types))?;
+            let function = unary[i % unary.len()];
+            self.ask(|rt| function(rt, &x))?;
+        }
+        for i in 0..34 {
+            let (n, dtype) = (self.draw.size(4, 6_000_000), self.draw.pick(&types));
+            let (x, y) = (Tensor::zeros(&[n], dtype)?, Tensor::zeros(&[n], dtype)?);
+            let function = binary[i % binary.len()];
+            self.ask(|rt| function(rt, &x, &y))?;
+        }
+        for i in 0..24 {
+            let (rows, columns) = (self.draw.size(2, 2000), self.draw.size(2, 2000));
+            let x = Tensor::zeros(&[rows, columns], DType::F32)?;
+            let shape = if i % 2 == 0 { [1, columns] } else { [rows, 1] };
+            let y = if i % 3 == 2 {
+                matrix(rows, columns, DType::F32, true)?
+            } else {
+                Tensor::zeros(&shape, DType::F32)?
+            };
+            let function = binary[i % binary.len()];
+            self.ask(|rt| function(rt, &x, &y))?;
+        }
+        let fused = Program::build(3, |x| (x[0] * x[1] + x[2]).relu())?;
+        for _ in 0..12 {
+            let x = Tensor::zeros(&[self.draw.size(8, 3_000_000)], DType::F32)?;
+            self.ask(|rt| rt.elementwise(&fused, &[x.view(), x.view(), x.view()]))?;
+        }
+        Ok(())
+    }
+
+    fn reduce(&mut self) -> Result<()> {
+        let kinds = [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Mean, ReduceKind::ArgMax];
+        let types = [DType::F32, DType::F32, DType::F64];
+        for i in 0..26 {
+            let x = Tensor::zeros(&[self.draw.size(4, 10_000_000)], self.draw.pick(&types))?;
+            self.ask(|rt| rt.reduce(kinds[i % 4], &x, ..))?;
+        }
+        for i in 0..50 {
+            let (rows, columns) = (self.draw.size(2, 3000), self.draw.size(2, 3000));
+            let x = Tensor::zeros(&[rows, columns], self.draw.pick(&types))?;
+            let axis = Over::from(if i % 2 == 0 { 0isize } else { 1 });
+            self.ask(|rt| rt.reduce(kinds[i / 2 % 4], &x, axis))?;
+        }
+        Ok(())
+    }
+
+    fn softmax(&mut self) -> Result<()> {
+        for i in 0..52 {
+            let (rows, columns) = (self.draw.size(1, 2000), self.draw.size(2, 2000));
+            let dtype = if i % 5 == 3 { DType::F64 } else { DType::F32 };
+            let x = Tensor::zeros(&[rows, columns], dtype)?;
+            let axis = if i % 3 == 2 { 0 } else { -1 };
+            if i % 4 == 3 {
+                self.ask(|rt| rt.log_softmax(&x, axis))?;
+            } else {
+                self.ask(|rt| rt.softmax(&x, axis))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn norm(&mut self) -> Result<()> {
+        for i in 0..52 {
+            let (rows, columns) = (self.draw.size(1, 2000), self.draw.size(4, 2000));
+            let dtype = if i % 5 == 3 { DType::F64 } else { DType::F32 };
+            let x = Tensor::zeros(&[rows, columns], dtype)?;
+            let scale = Tensor::zeros(&[columns], dtype)?;
+            match i % 4 {
+                0 => self.ask(|rt| rt.layer_norm(&x, 1, &NormOptions::new()))?,
+                1 => self.ask(|rt| rt.layer_norm(&x, 1, &NormOptions::new().scale(&scale).bias(&scale)))?,
+                2 => self.ask(|rt| rt.rms_norm(&x, 1, &NormOptions::new().scale(&scale)))?,
+                _ => {
+                    let image = Tensor::zeros(&[rows.div_ceil(50), 8, columns], dtype)?;
+                    self.ask(|rt| rt.group_norm(&image, 4, &NormOptions::new()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A matrix, if asked for with its memory along the other axis.
+fn matrix(rows: usize, columns: usize, dtype: DType, turned: bool) -> shapewise::Result<Tensor> {
+    if turned {
+        Ok(Tensor::zeros(&[columns, rows], dtype)?.transpose())
+    } else {
+        Tensor::zeros(&[rows, columns], dtype)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_suite_is_large_varied_and_always_the_same() {
+        let runtime = Runtime::builder().threads(2).without_calibration().build().unwrap();
+        let suite = workloads(&runtime).unwrap();
+        assert!(suite.len() >= 300, "{}", suite.len());
+        let kinds: HashSet<_> = suite.iter().map(Workload::kind).collect();
+        assert!(kinds.len() >= 5);
+        assert_eq!(suite, workloads(&runtime).unwrap());
+    }
+}

@@ -1,0 +1,78 @@
+//! Every candidate of a workload timed in turns on the same memory: the times that choices are judged by.
+
+use std::time::{Duration, Instant};
+
+use crate::backends::cpu::Probe;
+use crate::error::Result;
+use crate::ops::Workload;
+use crate::selection::{Candidate, Candidates, Limits, run_caught};
+use crate::{Error, Runtime};
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct SurveyOptions {
+    /// Samples per candidate.
+    pub samples: usize,
+    /// Short calls are repeated until a sample lasts this long.
+    pub sample_time: Duration,
+    /// Candidates whose first calls take longer than this multiple of the best keep their rough time.
+    pub give_up: f64,
+}
+
+impl Default for SurveyOptions {
+    fn default() -> Self {
+        Self { samples: 11, sample_time: Duration::from_micros(1500), give_up: 5.0 }
+    }
+}
+
+/// One candidate's times.
+pub struct Surveyed {
+    /// The candidate.
+    pub candidate: Candidate,
+    /// Seconds of a call in each sample; the first calls only if it was given up, nothing if it failed.
+    pub samples: Vec<f64>,
+    /// Whether it was far behind after the first calls and not timed further.
+    pub given_up: bool,
+}
+
+/// Times every candidate that accepts the workload; answers are not checked here.
+pub fn survey(runtime: &Runtime, workload: &Workload, options: &SurveyOptions) -> Result<Vec<Surveyed>> {
+    let info = runtime.device_info();
+    let candidates = Candidates::gather(runtime.kernels(), workload, info, &Limits::default());
+    if candidates.accepted.is_empty() {
+        return Err(Error::NoKernel { workload: workload.to_string(), refusals: candidates.refusals() });
+    }
+    let mut probe = Probe::new(workload, runtime.device())?;
+    let mut time = |candidate: &Candidate, repeats: usize| -> Option<f64> {
+        let mut call = probe.call(workload, &candidate.parameters, runtime.device());
+        let start = Instant::now();
+        for _ in 0..repeats {
+            run_caught(&candidate.kernel, &mut call).ok()?;
+        }
+        Some(start.elapsed().as_secs_f64() / repeats as f64)
+    };
+    // Twice: the first call ever pays for pages, scratch memory and sleeping threads.
+    let mut first = |c: &Candidate| {
+        let cold = time(c, 1)?;
+        if cold > 0.1 { Some(cold) } else { time(c, 1).map(|warm| warm.min(cold)) }
+    };
+    let rough: Vec<Option<f64>> = candidates.accepted.iter().map(&mut first).collect();
+    let best = rough.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+    let mut out: Vec<(Surveyed, usize)> = Vec::with_capacity(rough.len());
+    for (candidate, rough) in candidates.accepted.into_iter().zip(rough) {
+        let given_up = rough.is_some_and(|r| r > options.give_up * best);
+        let repeats = options.sample_time.as_secs_f64() / rough.unwrap_or(1.0).max(1e-8);
+        let samples = if given_up { rough.into_iter().collect() } else { Vec::new() };
+        let given_up = given_up || rough.is_none();
+        out.push((Surveyed { candidate, samples, given_up }, repeats.ceil().max(1.0) as usize));
+    }
+    for _ in 0..options.samples {
+        for (surveyed, repeats) in out.iter_mut().filter(|s| !s.0.given_up) {
+            // The candidate before may have left the caches to others: one call to settle.
+            let settled = if *repeats > 1 { time(&surveyed.candidate, 1) } else { Some(0.0) };
+            let sample = settled.and_then(|_| time(&surveyed.candidate, *repeats));
+            surveyed.samples.extend(sample);
+        }
+    }
+    Ok(out.into_iter().map(|(surveyed, _)| surveyed).collect())
+}
