@@ -2,39 +2,41 @@
 
 mod oracle;
 mod suite;
+mod validate;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use serde::Serialize;
 use shapewise::Runtime;
+use shapewise::modelling::Training;
 
 use oracle::Oracle;
 
-/// What was measured for one operation.
-#[derive(Default, Serialize)]
-struct Measured {
-    workloads: usize,
-    candidates: usize,
-}
-
-/// Measures or reads the oracle and prints what is in it.
+/// Measures or reads the oracle and prints how well times are predicted.
 pub fn run(runtime: &Runtime, file: Option<&Path>, json: bool) -> Result<()> {
     let workloads = suite::workloads(runtime)?;
     let oracle = Oracle::load_or_measure(runtime, &workloads, file)?;
-    let mut operations = BTreeMap::<String, Measured>::new();
-    for problem in &oracle.problems {
-        let of = operations.entry(problem.kind().to_string()).or_default();
-        of.workloads += 1;
-        of.candidates += problem.candidates.len();
-    }
+    let operations = validate::validate(&oracle, &Training::default())?;
     if json {
         println!("{}", serde_json::to_string_pretty(&operations)?);
-    } else {
-        for (operation, of) in &operations {
-            println!("{operation:<16} {:>5} workloads {:>6} candidates", of.workloads, of.candidates);
-        }
+        return Ok(());
+    }
+    println!(
+        "                 shapes   cold start mean/P10/min      error seen/unseen   (roofline)   ranks   covered   half-width"
+    );
+    for (operation, f) in &operations {
+        let [mean, p10, least] = f.cold_start.map(|x| 100.0 * x);
+        println!(
+            "{operation:<16} {:>6}   {mean:>7.1} {p10:>7.1} {least:>7.1} %   {:>7.1} {:>7.1} %     {:>7.0} %   {:>5.2}   {:>5.1} %   {:>6.1} %",
+            f.shapes,
+            100.0 * f.error_seen,
+            100.0 * f.error_unseen,
+            100.0 * f.error_roofline,
+            f.rank_correlation,
+            100.0 * f.coverage,
+            100.0 * f.half_width,
+        );
+        f.worst.iter().for_each(|text| println!("    {text}"));
     }
     Ok(())
 }

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use shapewise::Runtime;
 use shapewise::device::Peaks;
-use shapewise::measure::{Summary, SurveyOptions, survey};
+use shapewise::measure::{SurveyOptions, Surveyed, survey};
 use shapewise::modelling::{Example, Features, Terms, WorkloadFeatures};
 use shapewise::ops::{OperationKind, Workload};
-use shapewise::selection::{Candidate, Candidates, Limits};
+use shapewise::selection::{Candidates, Limits};
 
 /// One candidate's times, as written to the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,6 +25,43 @@ pub struct Times {
     /// Whether it was far behind after its first calls and not timed further.
     pub given_up: bool,
 }
+
+impl From<Surveyed> for Times {
+    fn from(s: Surveyed) -> Self {
+        Self {
+            kernel: s.candidate.kernel.name().to_owned(),
+            parameters: s.candidate.parameters.to_string(),
+            samples: s.samples,
+            given_up: s.given_up,
+        }
+    }
+}
+
+impl Times {
+    /// Adds another pass; rough times count only as long as there are no others.
+    fn merge(&mut self, more: Self) {
+        if self.given_up && !more.given_up {
+            *self = more;
+        } else if self.given_up == more.given_up {
+            self.samples.extend(more.samples);
+        }
+    }
+
+    /// The lower quartile of the samples: what else the machine does only ever makes a call slower.
+    pub fn seconds(&self) -> Option<f64> {
+        quartile(self.samples.iter().copied())
+    }
+}
+
+/// The lower quartile; `None` without samples.
+pub fn quartile(samples: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = samples.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len().saturating_sub(1) / 4).copied()
+}
+
+/// Times that the whole suite is gone through, so that a busy minute does not meet all samples of a workload.
+const PASSES: usize = 3;
 
 /// One workload's times, as written to the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,12 +80,10 @@ struct File {
 
 /// A candidate with its times and what models see of it.
 pub struct Measured {
-    /// The candidate.
-    pub candidate: Candidate,
     /// Its times.
     pub times: Times,
-    /// Median seconds; of the first calls if it was given up.
-    pub median: f64,
+    /// Seconds of a call; of the first calls if it was given up.
+    pub seconds: f64,
     /// What models see.
     pub features: Features,
     /// Seconds by the roofline.
@@ -71,9 +106,9 @@ impl Problem {
         self.workload.kind()
     }
 
-    /// The least median.
+    /// The least time.
     pub fn best(&self) -> f64 {
-        self.candidates.iter().map(|c| c.median).fold(f64::INFINITY, f64::min)
+        self.candidates.iter().map(|c| c.seconds).fold(f64::INFINITY, f64::min)
     }
 
     /// The candidates as examples to learn from.
@@ -81,9 +116,10 @@ impl Problem {
         self.candidates.iter().map(|c| Example {
             features: c.features,
             baseline: c.baseline,
-            seconds: c.median,
+            seconds: c.seconds,
             shape: self.shape,
-            weight: 1.0,
+            // A rough time says how far behind, not exactly where.
+            weight: if c.times.given_up { 0.3 } else { 1.0 },
         })
     }
 }
@@ -141,24 +177,23 @@ fn read(path: &Path, runtime: &Runtime) -> Result<File> {
 }
 
 fn measure(runtime: &Runtime, suite: &[Workload], peaks: &Peaks) -> Result<File> {
-    let mut entries = Vec::with_capacity(suite.len());
-    for (i, workload) in suite.iter().enumerate() {
-        // Progress is a courtesy: a closed stderr must not stop the measurement.
-        let _ = write!(std::io::stderr(), "\r{i} of {} workloads", suite.len());
-        let surveyed = survey(runtime, workload, &SurveyOptions::default())?;
-        let candidates = surveyed
-            .into_iter()
-            .filter(|s| !s.samples.is_empty())
-            .map(|s| Times {
-                kernel: s.candidate.kernel.name().to_owned(),
-                parameters: s.candidate.parameters.to_string(),
-                samples: s.samples,
-                given_up: s.given_up,
-            })
-            .collect();
-        entries.push(Entry { workload: workload.to_string(), candidates });
+    let mut entries: Vec<Entry> = Vec::with_capacity(suite.len());
+    for pass in 0..PASSES {
+        for (i, workload) in suite.iter().enumerate() {
+            let done = pass * suite.len() + i + 1;
+            // Progress is a courtesy: a closed stderr must not stop the measurement.
+            let _ = write!(std::io::stderr(), "\r{done} of {} turns", PASSES * suite.len());
+            let surveyed = survey(runtime, workload, &SurveyOptions::default())?;
+            let candidates: Vec<Times> = surveyed.into_iter().map(Times::from).collect();
+            match entries.get_mut(i) {
+                Some(entry) => {
+                    entry.candidates.iter_mut().zip(candidates).for_each(|(all, more)| all.merge(more))
+                }
+                None => entries.push(Entry { workload: workload.to_string(), candidates }),
+            }
+        }
     }
-    let _ = writeln!(std::io::stderr(), "\r{} of {} workloads", suite.len(), suite.len());
+    let _ = writeln!(std::io::stderr());
     let info = runtime.device_info();
     Ok(File { device: info.name.clone(), threads: info.threads, peaks: peaks.clone(), entries })
 }
@@ -175,10 +210,10 @@ fn problem(runtime: &Runtime, workload: &Workload, times: Vec<Times>, peaks: &Pe
         let (Some(times), Some(terms)) = (times.remove(&key), Terms::of(&candidate.cost, peaks)) else {
             continue;
         };
-        let Some(summary) = Summary::of(&times.samples) else { continue };
+        let Some(seconds) = times.seconds() else { continue };
         let features = shared.candidate(&key.0, &candidate.parameters, &candidate.cost, &terms);
         let baseline = terms.seconds();
-        candidates.push(Measured { candidate, times, median: summary.median, features, baseline });
+        candidates.push(Measured { times, seconds, features, baseline });
     }
     Problem { workload: workload.clone(), shape: workload.key().bits() as u64, candidates }
 }

@@ -3,20 +3,23 @@
 //! The [roofline](predict) bounds a candidate's time by the device's measured peaks; an [`OperationModel`] learns from
 //! measurements how far each kernel stays behind it, and says how sure it is.
 
-mod boosting;
 mod example;
 mod features;
 mod interval;
+mod models;
 mod operation;
 mod prediction;
 mod roofline;
 mod transfer;
 mod weights;
 
-pub use boosting::{BoostingSettings, GradientBoosting};
 pub use example::{Example, Model, ModelError};
 pub use features::{FEATURES, FEATURES_VERSION, Features, WorkloadFeatures};
 pub use interval::AdaptiveLevel;
+pub use models::{
+    BoostingSettings, DecisionTree, GradientBoosting, NeuralNetwork, RandomForest, RidgeRegression,
+    SupportVectorRegression,
+};
 pub use operation::{ModelChoice, OperationModel, Query, Training, Validation};
 pub use prediction::{Basis, Prediction};
 pub use roofline::{Terms, predict};

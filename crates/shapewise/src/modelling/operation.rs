@@ -10,7 +10,10 @@ use super::example::check;
 use super::interval::{AdaptiveLevel, Scores};
 use super::transfer::{Neighbours, Reach, Residual};
 use super::weights::ResourceWeights;
-use super::{Basis, Example, Features, GradientBoosting, Model, ModelError, Prediction};
+use super::{
+    Basis, DecisionTree, Example, Features, GradientBoosting, Model, ModelError, NeuralNetwork, Prediction,
+    RandomForest, RidgeRegression, SupportVectorRegression,
+};
 
 /// Shapes below which nothing is learned but what neighbours tell: five folds need a few shapes each.
 const LEARNABLE: usize = 15;
@@ -38,6 +41,16 @@ pub enum ModelChoice {
     /// Boosted symmetric trees: the default, the most accurate in validation.
     #[default]
     GradientBoosting,
+    /// A straight line.
+    RidgeRegression,
+    /// One tree.
+    DecisionTree,
+    /// The mean of many trees.
+    RandomForest,
+    /// A smooth function with a tube of errors that do not count.
+    SupportVectorRegression,
+    /// One hidden layer.
+    NeuralNetwork,
     /// A user's own.
     Custom(Arc<dyn Fn() -> Box<dyn Model> + Send + Sync>),
 }
@@ -46,6 +59,11 @@ impl ModelChoice {
     fn make(&self) -> Box<dyn Model> {
         match self {
             Self::GradientBoosting => Box::new(GradientBoosting::default()),
+            Self::RidgeRegression => Box::new(RidgeRegression::default()),
+            Self::DecisionTree => Box::new(DecisionTree::default()),
+            Self::RandomForest => Box::new(RandomForest::default()),
+            Self::SupportVectorRegression => Box::new(SupportVectorRegression::default()),
+            Self::NeuralNetwork => Box::new(NeuralNetwork::default()),
             Self::Custom(make) => make(),
         }
     }

@@ -3,9 +3,9 @@
 //! A tree is then a short list of (feature, threshold) and a table of leaves, and a batch goes through it level by
 //! level in loops that vectorise.
 
-use super::example::check;
-use super::features::at;
-use super::{Example, FEATURES, Features, Model, ModelError};
+use crate::modelling::example::check;
+use crate::modelling::features::at;
+use crate::modelling::{Example, FEATURES, Features, Model, ModelError};
 
 /// Bins per feature: about the number of distinct sizes that a hundred shapes have.
 const BINS: usize = 48;

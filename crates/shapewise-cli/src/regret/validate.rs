@@ -1,0 +1,190 @@
+//! How well times are predicted on shapes that were left out in training.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::Serialize;
+use shapewise::modelling::{Example, OperationModel, Prediction, Query, Training};
+use shapewise::ops::OperationKind;
+
+use super::oracle::{Measured, Oracle, Problem, quartile};
+
+/// Parts that are left out in turn.
+const FOLDS: usize = 5;
+
+/// Figures of one operation, or of all.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Figures {
+    /// Workloads.
+    pub shapes: usize,
+    /// Speed of the predicted best relative to the measured best: mean, tenth percentile, least.
+    pub cold_start: [f64; 3],
+    /// Mean of |predicted / measured − 1| on shapes that were measured before, by other samples.
+    pub error_seen: f64,
+    /// The same on shapes that were left out.
+    pub error_unseen: f64,
+    /// Mean Spearman correlation of predicted and measured times within a shape.
+    pub rank_correlation: f64,
+    /// Share of measured times inside their intervals.
+    pub coverage: f64,
+    /// Median half-width of the intervals.
+    pub half_width: f64,
+    /// The same error by the roofline alone.
+    pub error_roofline: f64,
+    /// Shapes with the slowest choices, in words.
+    pub worst: Vec<String>,
+}
+
+/// What is collected before it is summed up.
+#[derive(Default)]
+struct Tally {
+    speeds: Vec<(f64, String)>,
+    ranks: Vec<f64>,
+    seen: Vec<f64>,
+    unseen: Vec<f64>,
+    roofline: Vec<f64>,
+    covered: Vec<f64>,
+    widths: Vec<f64>,
+}
+
+/// Figures for each operation and for all together.
+pub fn validate(oracle: &Oracle, training: &Training) -> Result<BTreeMap<String, Figures>> {
+    let mut out = BTreeMap::new();
+    let mut all = Tally::default();
+    for &kind in OperationKind::ALL {
+        let mut problems: Vec<&Problem> = oracle.problems.iter().filter(|p| p.kind() == kind).collect();
+        if problems.len() < FOLDS {
+            continue;
+        }
+        problems.sort_by_key(|p| p.shape);
+        let mut tally = Tally::default();
+        for fold in 0..FOLDS {
+            let (held, kept): (Vec<_>, Vec<_>) =
+                problems.iter().enumerate().partition(|(i, _)| i % FOLDS == fold);
+            let examples: Vec<Example> = kept.iter().flat_map(|(_, p)| p.examples()).collect();
+            let model = OperationModel::train(&examples, training)?;
+            held.iter().for_each(|(_, problem)| tally.unseen(problem, &model));
+        }
+        let even: Vec<Example> = problems.iter().flat_map(|p| half(p, 0)).collect();
+        let model = OperationModel::train(&even, training)?;
+        problems.iter().for_each(|problem| tally.seen(problem, &model));
+        out.insert(kind.to_string(), tally.figures());
+        all.extend(tally);
+    }
+    out.insert("all".into(), all.figures());
+    Ok(out)
+}
+
+/// Time by every other sample, from the first or the second one.
+fn alternate(candidate: &Measured, from: usize) -> Option<f64> {
+    quartile(candidate.times.samples.iter().copied().skip(from).step_by(2))
+}
+
+fn half(problem: &Problem, from: usize) -> impl Iterator<Item = Example> + '_ {
+    let halves = problem.candidates.iter().map(move |c| alternate(c, from));
+    problem.examples().zip(halves).filter_map(|(e, seconds)| Some(Example { seconds: seconds?, ..e }))
+}
+
+fn predict(problem: &Problem, model: &OperationModel) -> Vec<Prediction> {
+    let query = |c: &Measured| Query { features: c.features, baseline: c.baseline };
+    let queries: Vec<Query> = problem.candidates.iter().map(query).collect();
+    let mut out = Vec::new();
+    model.predict(problem.shape, &queries, &mut out);
+    out
+}
+
+impl Tally {
+    fn unseen(&mut self, problem: &Problem, model: &OperationModel) {
+        let predictions = predict(problem, model);
+        let pairs = || problem.candidates.iter().zip(&predictions);
+        let chosen = pairs().min_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds));
+        if let Some((c, _)) = chosen {
+            let best = problem.candidates.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            let name = |c: &Measured| format!("{} {}", c.times.kernel, c.times.parameters);
+            let text = format!("{}: {} not {}", problem.workload, name(c), best.map_or(String::new(), name));
+            self.speeds.push((problem.best() / c.seconds, text));
+        }
+        let measured: Vec<f64> = problem.candidates.iter().map(|c| c.seconds).collect();
+        let predicted: Vec<f64> = predictions.iter().map(|p| p.seconds).collect();
+        self.ranks.extend(spearman(&measured, &predicted));
+        for (c, p) in pairs().filter(|(c, _)| !c.times.given_up) {
+            self.unseen.push((p.seconds / c.seconds - 1.0).abs());
+            self.roofline.push((c.baseline / c.seconds - 1.0).abs());
+            self.covered.push(f64::from(u8::from((p.low..=p.high).contains(&c.seconds))));
+            self.widths.push(p.half_width());
+        }
+    }
+
+    fn seen(&mut self, problem: &Problem, model: &OperationModel) {
+        for (c, p) in
+            problem.candidates.iter().zip(predict(problem, model)).filter(|(c, _)| !c.times.given_up)
+        {
+            self.seen.extend(alternate(c, 1).map(|truth| (p.seconds / truth - 1.0).abs()));
+        }
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.speeds.extend(other.speeds);
+        self.ranks.extend(other.ranks);
+        self.seen.extend(other.seen);
+        self.unseen.extend(other.unseen);
+        self.roofline.extend(other.roofline);
+        self.covered.extend(other.covered);
+        self.widths.extend(other.widths);
+    }
+
+    fn figures(&self) -> Figures {
+        let mut speeds = self.speeds.clone();
+        speeds.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let speed: Vec<f64> = speeds.iter().map(|s| s.0).collect();
+        let summary = |values: &[f64], share: f64| {
+            let mut sorted = values.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            sorted.get(((sorted.len().max(1) - 1) as f64 * share) as usize).copied().unwrap_or(f64::NAN)
+        };
+        Figures {
+            shapes: speeds.len(),
+            cold_start: [mean(&speed), summary(&speed, 0.1), summary(&speed, 0.0)],
+            error_seen: mean(&self.seen),
+            error_unseen: mean(&self.unseen),
+            rank_correlation: mean(&self.ranks),
+            coverage: mean(&self.covered),
+            half_width: summary(&self.widths, 0.5),
+            error_roofline: mean(&self.roofline),
+            worst: speeds.iter().take(3).map(|(speed, text)| format!("{speed:.2} {text}")).collect(),
+        }
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Correlation of the ranks; `None` with fewer than three values.
+fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
+    if a.len() < 3 {
+        return None;
+    }
+    let ranks = |values: &[f64]| {
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
+        let mut ranks = vec![0.0; values.len()];
+        order.iter().enumerate().for_each(|(rank, &i)| ranks[i] = rank as f64);
+        ranks
+    };
+    let n = a.len() as f64;
+    let squares: f64 = ranks(a).iter().zip(ranks(b)).map(|(x, y)| (x - y) * (x - y)).sum();
+    Some(1.0 - 6.0 * squares / (n * (n * n - 1.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn correlation_of_ranks() {
+        assert_eq!(spearman(&[1.0, 2.0, 3.0], &[10.0, 20.0, 90.0]), Some(1.0));
+        assert_eq!(spearman(&[1.0, 2.0, 3.0], &[9.0, 2.0, 1.0]), Some(-1.0));
+        assert_eq!(spearman(&[1.0, 2.0], &[1.0, 2.0]), None);
+    }
+}
