@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -47,17 +48,17 @@ impl Times {
         }
     }
 
-    /// The lower quartile of the samples: what else the machine does only ever makes a call slower.
+    /// The lower decile of the samples: what else the machine does only ever makes a call slower.
     pub fn seconds(&self) -> Option<f64> {
-        quartile(self.samples.iter().copied())
+        decile(self.samples.iter().copied())
     }
 }
 
-/// The lower quartile; `None` without samples.
-pub fn quartile(samples: impl Iterator<Item = f64>) -> Option<f64> {
+/// The lower decile; `None` without samples.
+pub fn decile(samples: impl Iterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = samples.collect();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len().saturating_sub(1) / 4).copied()
+    sorted.get(sorted.len().saturating_sub(1) / 10).copied()
 }
 
 /// Times that the whole suite is gone through, so that a busy minute does not meet all samples of a workload.
@@ -178,12 +179,15 @@ fn read(path: &Path, runtime: &Runtime) -> Result<File> {
 
 fn measure(runtime: &Runtime, suite: &[Workload], peaks: &Peaks) -> Result<File> {
     let mut entries: Vec<Entry> = Vec::with_capacity(suite.len());
+    // Short samples: many of them fall between whatever else the machine does.
+    let options =
+        SurveyOptions { samples: 15, sample_time: Duration::from_micros(250), ..SurveyOptions::default() };
     for pass in 0..PASSES {
         for (i, workload) in suite.iter().enumerate() {
             let done = pass * suite.len() + i + 1;
             // Progress is a courtesy: a closed stderr must not stop the measurement.
             let _ = write!(std::io::stderr(), "\r{done} of {} turns", PASSES * suite.len());
-            let surveyed = survey(runtime, workload, &SurveyOptions::default())?;
+            let surveyed = survey(runtime, workload, &options)?;
             let candidates: Vec<Times> = surveyed.into_iter().map(Times::from).collect();
             match entries.get_mut(i) {
                 Some(entry) => {

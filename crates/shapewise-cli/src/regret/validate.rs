@@ -7,7 +7,7 @@ use serde::Serialize;
 use shapewise::modelling::{Example, OperationModel, Prediction, Query, Training};
 use shapewise::ops::OperationKind;
 
-use super::oracle::{Measured, Oracle, Problem, quartile};
+use super::oracle::{Measured, Oracle, Problem, decile};
 
 /// Parts that are left out in turn.
 const FOLDS: usize = 5;
@@ -77,7 +77,7 @@ pub fn validate(oracle: &Oracle, training: &Training) -> Result<BTreeMap<String,
 
 /// Time by every other sample, from the first or the second one.
 fn alternate(candidate: &Measured, from: usize) -> Option<f64> {
-    quartile(candidate.times.samples.iter().copied().skip(from).step_by(2))
+    decile(candidate.times.samples.iter().copied().skip(from).step_by(2))
 }
 
 fn half(problem: &Problem, from: usize) -> impl Iterator<Item = Example> + '_ {

@@ -41,6 +41,58 @@ pub(crate) mod at {
     pub const SHARED: usize = 20;
 }
 
+/// What the numbers mean.
+const NAMES: [&str; FEATURES] = [
+    "kernel",
+    "kernel and parameters",
+    "seconds of arithmetic",
+    "seconds of the first cache",
+    "seconds of the second cache",
+    "seconds of the third cache",
+    "seconds of memory",
+    "seconds of hand-overs",
+    "roofline",
+    "threads",
+    "imbalance",
+    "hand-overs",
+    "scratch",
+    "operations for each result",
+    "bytes for each result",
+    "arithmetic over the first cache",
+    "rows of a block",
+    "columns of a block",
+    "depth of a block",
+    "streaming stores",
+    "size of an element",
+    "element type",
+    "attribute",
+    "bytes of all operands",
+    "results",
+    "first input's last size",
+    "first input's last size but one",
+    "first input's other sizes",
+    "second input's last size",
+    "second input's last size but one",
+    "second input's other sizes",
+    "output's last size",
+    "output's last size but one",
+    "output's other sizes",
+    "first input's last stride",
+    "first input's last stride but one",
+    "second input's last stride",
+    "second input's last stride but one",
+    "output's last stride",
+    "output's last stride but one",
+    "alignment",
+    "in place",
+    "operands",
+    "rank",
+    "first input's remainder",
+    "output's remainder",
+    "output's remainder but one",
+    "axes",
+];
+
 /// The numbers of one candidate on one workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Features(pub [f32; FEATURES]);
@@ -59,6 +111,11 @@ impl Features {
     /// Seconds that each resource would take by itself.
     pub(crate) fn terms(&self) -> [f64; at::TERM_COUNT] {
         std::array::from_fn(|i| f64::from(self.0[at::TERMS + i]))
+    }
+
+    /// What a number means.
+    pub fn name(index: usize) -> &'static str {
+        NAMES.get(index).copied().unwrap_or("unknown")
     }
 
     /// Whether every number is one that can be computed with.

@@ -381,3 +381,6 @@ impl Validation {
         Self { mean_error, median_error: relative[relative.len() / 2], speed: speed as f32 }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,7 +94,8 @@ fn contradictory_examples_meet_in_the_middle() {
     for mut model in all() {
         model.fit(&examples).unwrap();
         let found = predict(&*model, &examples[..1])[0];
-        assert!(found.abs() < 0.5, "{}: {found}", model.name());
+        // They are ln 10 above and below.
+        assert!(found.abs() < 1.0, "{}: {found}", model.name());
     }
 }
 

@@ -51,7 +51,10 @@ impl Nodes {
         if depth == DEPTH || chosen.len() < 2 * LEAF {
             return;
         }
-        let Some((feature, threshold)) = best(ground, chosen, sum, weight) else { return };
+        // Where the features drawn for this node tell nothing apart, all are asked.
+        let found = best(ground, chosen, (sum, weight), false);
+        let found = found.or_else(|| best(ground, chosen, (sum, weight), true));
+        let Some((feature, threshold)) = found else { return };
         chosen.sort_unstable_by_key(|&i| ground.rows[i as usize][feature] > threshold);
         let middle = chosen.partition_point(|&i| ground.rows[i as usize][feature] <= threshold);
         let (low, high) = chosen.split_at_mut(middle);
@@ -75,11 +78,16 @@ impl Nodes {
 }
 
 /// The question that separates the targets best.
-fn best(ground: &mut Ground<'_>, chosen: &mut [u32], sum: f32, weight: f32) -> Option<(usize, f32)> {
+fn best(
+    ground: &mut Ground<'_>,
+    chosen: &mut [u32],
+    (sum, weight): (f32, f32),
+    everything: bool,
+) -> Option<(usize, f32)> {
     let mut most = sum * sum / weight * (1.0 + 1e-6);
     let mut found = None;
     for feature in 0..FEATURES {
-        if !(ground.allowed)(feature) {
+        if !(everything || (ground.allowed)(feature)) {
             continue;
         }
         let value = |i: u32| ground.rows[i as usize][feature];
