@@ -18,7 +18,7 @@ pub fn run(runtime: &Runtime, workload: &Workload, samples: usize, json: bool) -
                 write!(std::io::stderr(), "\r{done} of {all} turns{}", if done == all { "\r\n" } else { "" });
         }
     };
-    let race = Race::run(runtime, workload, &options, &mut progress)?;
+    let race = runtime.benchmark_kernels(workload, &options, &mut progress)?;
     if json {
         println!("{}", serde_json::to_string_pretty(&race)?);
     } else {
@@ -70,7 +70,9 @@ mod tests {
             kernel: kernel.into(),
             parameters: "threads=1".into(),
             predicted_us: Some(1.0),
-            measured_us: median.map(|m| Summary { median: m, p10: m, p90: m, min: m, samples: 3 }),
+            measured_us: median.and_then(|m| Summary::of(&[m, m, m])),
+            operations_per_second: None,
+            bytes_per_second: None,
             remark: median.is_none().then(|| "given up".into()),
         };
         let race = Race {

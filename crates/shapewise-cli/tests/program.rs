@@ -38,7 +38,7 @@ fn explanations_come_as_json() {
     let out = shapewise(&arguments);
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(json["chosen"].as_str().unwrap().starts_with("cpu::reduce::"));
-    assert!(json["candidates"].as_array().unwrap().iter().all(|c| c["predicted_us"].is_null()));
+    assert!(json["candidates"].as_array().unwrap().iter().all(|c| c["predicted"].is_null()));
 }
 
 #[test]

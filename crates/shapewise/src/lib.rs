@@ -33,6 +33,7 @@ mod runtime;
 pub mod selection;
 pub mod store;
 pub mod tensor;
+pub mod tracking;
 
 pub use error::{Error, Result};
 pub use prepared::Prepared;

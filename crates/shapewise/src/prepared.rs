@@ -5,9 +5,9 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use crate::error::{Error, Result};
-use crate::ops::{ALIGNMENT, MAX_OPERANDS, Request, Workload};
+use crate::ops::{ALIGNMENT, MAX_OPERANDS, Request};
 use crate::runtime::Runtime;
-use crate::selection::Choice;
+use crate::selection::Entry;
 use crate::tensor::{DType, Layout, Tensor};
 
 /// An operation on tensors of fixed shapes, strides and types, with its kernel already chosen.
@@ -15,9 +15,7 @@ use crate::tensor::{DType, Layout, Tensor};
 /// Running it skips shape checks and the decision table; the memory may be another each time.
 pub struct Prepared {
     runtime: Runtime,
-    choice: Arc<Choice>,
-    generation: u64,
-    workload: Workload,
+    entry: Arc<Entry>,
     operands: ArrayVec<Expected, MAX_OPERANDS>,
 }
 
@@ -38,7 +36,7 @@ impl Prepared {
         tensors: &[(DType, Layout, *const u8)],
     ) -> Result<Self> {
         let workload = request.workload();
-        let (choice, generation) = runtime.choice(&workload)?;
+        let entry = runtime.entry(&workload)?;
         let operands = tensors
             .iter()
             .zip(workload.operands().iter().zip(&request.pointers))
@@ -49,12 +47,12 @@ impl Prepared {
                 shift: (first as isize).wrapping_sub(start as isize),
             })
             .collect();
-        Ok(Self { runtime: runtime.clone(), choice, generation, workload, operands })
+        Ok(Self { runtime: runtime.clone(), entry, operands })
     }
 
     /// Name of the kernel that runs.
     pub fn kernel(&self) -> &str {
-        self.choice.kernel.name()
+        self.entry.choice.candidate.kernel.name()
     }
 
     /// Computes `output` from `inputs`, which look exactly like those it was prepared for.
@@ -73,7 +71,7 @@ impl Prepared {
         let first = output.view_first_mut()?;
         let last = inputs.len();
         pointers.push(self.operands[last].address(output, first, last)?);
-        self.runtime.launch_prepared(&self.choice, self.generation, &self.workload, &pointers)
+        self.runtime.launch_prepared(&self.entry, &pointers)
     }
 }
 

@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPool};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
 use crate::error::{Error, Result};
+use crate::modelling::Training;
 use crate::ops::{Call, Operation, OperationKind, Request, Workload};
 use crate::selection::{
-    self, Candidates, Choice, Decision, DecisionTable, Explanation, KernelRegistry, Limits, Policy,
-    ScoreBased,
+    self, AdaptiveKernelSelector, Candidate, Entry, Explanation, KernelRegistry, Knowledge, LaunchFailure,
+    Limits, Policy, ScoreWeights, SelectionAlgorithm,
 };
 use crate::store::StoreLocation;
 use crate::tensor::{DType, Shape, Tensor};
+use crate::tracking::Drift;
 
 /// Where operations run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,10 +34,17 @@ pub struct RuntimeBuilder {
     threads: Option<usize>,
     placement: Placement,
     store: StoreLocation,
+    algorithm: SelectionAlgorithm,
+    weights: ScoreWeights,
     policy: Option<Box<dyn Policy>>,
+    exploration: Option<f64>,
+    training: Training,
     limits: Limits,
     uncalibrated: bool,
 }
+
+/// The share of run time that exploring may cost.
+const DEFAULT_EXPLORATION: f64 = 0.01;
 
 impl RuntimeBuilder {
     /// Threads to use, the caller included; all cores by default.
@@ -59,6 +69,34 @@ impl RuntimeBuilder {
     }
 
     /// How choices are made.
+    #[must_use]
+    pub fn algorithm(mut self, algorithm: SelectionAlgorithm) -> Self {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// What counts how much in a score.
+    #[must_use]
+    pub fn weights(mut self, weights: ScoreWeights) -> Self {
+        self.weights = weights;
+        self
+    }
+
+    /// The share of run time that exploring may cost: 0.01 by default, 0 never explores.
+    #[must_use]
+    pub fn exploration(mut self, share: f64) -> Self {
+        self.exploration = Some(share);
+        self
+    }
+
+    /// Which model learns, and how wide its intervals are.
+    #[must_use]
+    pub fn training(mut self, training: Training) -> Self {
+        self.training = training;
+        self
+    }
+
+    /// A way of choosing of your own, in the place of the algorithm's.
     #[must_use]
     pub fn policy(mut self, policy: impl Policy + 'static) -> Self {
         self.policy = Some(Box::new(policy));
@@ -87,6 +125,12 @@ impl RuntimeBuilder {
                 reason: "0 threads cannot compute; use 1 or more, or leave it out for all cores".into(),
             });
         }
+        if self.exploration.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            return Err(Error::InvalidArgument {
+                operation: "runtime",
+                reason: "exploration is a share of run time, from 0 (never) to 1".into(),
+            });
+        }
         let backend = CpuBackend;
         if let Placement::On(kind) = self.placement
             && kind != backend.kind()
@@ -106,18 +150,21 @@ impl RuntimeBuilder {
         if !self.uncalibrated {
             device.calibrate(self.store.calibrations().as_ref());
         }
-        let device = Arc::new(device);
-        let policy = self.policy.unwrap_or_else(|| Box::new(ScoreBased));
-        let shared = Shared { device, registry: KernelRegistry::default(), policy, limits: self.limits };
-        Ok(Runtime { shared: Arc::new(shared), table: Arc::default(), forced: None, recorder: None })
+        // What is timed without peaks cannot be compared with a prediction, so by default it is not kept.
+        let unkept = self.uncalibrated && self.store == StoreLocation::Default;
+        let store = if unkept { StoreLocation::Memory } else { self.store };
+        let policy = self.policy.unwrap_or_else(|| self.algorithm.policy(self.weights));
+        let knowledge = Knowledge::new(
+            Arc::new(device),
+            self.limits,
+            self.exploration.unwrap_or(DEFAULT_EXPLORATION),
+            self.algorithm,
+            self.training,
+            store.open().into(),
+        );
+        let selector = AdaptiveKernelSelector::new(Arc::new(knowledge), self.algorithm, policy.into());
+        Ok(Runtime { selector: Arc::new(selector), recorder: None })
     }
-}
-
-struct Shared {
-    device: Arc<CpuDevice>,
-    registry: KernelRegistry,
-    policy: Box<dyn Policy>,
-    limits: Limits,
 }
 
 /// One call, many kernels: picks the fastest for each workload and runs it.
@@ -125,9 +172,7 @@ struct Shared {
 /// Cheap to clone; clones share devices, kernels and decisions.
 #[derive(Clone)]
 pub struct Runtime {
-    shared: Arc<Shared>,
-    table: Arc<DecisionTable>,
-    forced: Option<Forced>,
+    selector: Arc<AdaptiveKernelSelector>,
     /// Set while a call is only asked what it would do.
     recorder: Option<Arc<Mutex<Vec<Workload>>>>,
 }
@@ -145,22 +190,22 @@ impl Runtime {
 
     /// What is known about the device.
     pub fn device_info(&self) -> &DeviceInfo {
-        self.shared.device.info()
+        self.selector.knowledge.device.info()
     }
 
     /// The device.
     pub fn device(&self) -> &CpuDevice {
-        &self.shared.device
+        &self.selector.knowledge.device
     }
 
     /// The kernels to choose from; users add their own here.
     pub fn kernels(&self) -> &KernelRegistry {
-        &self.shared.registry
+        &self.selector.knowledge.registry
     }
 
     /// Number of workloads decided so far.
     pub fn decisions(&self) -> usize {
-        self.table.len()
+        self.selector.table.len()
     }
 
     /// The same runtime with one kernel forced for its operation; calls it refuses are errors.
@@ -175,8 +220,8 @@ impl Runtime {
             }
             return Err(Error::UnknownKernel { name: name.to_owned(), known });
         };
-        let forced = Some(Forced { name: name.into(), operation: kernel.operation() });
-        Ok(Self { shared: Arc::clone(&self.shared), table: Arc::default(), forced, recorder: None })
+        let selector = self.selector.forcing(name, kernel.operation());
+        Ok(Self { selector: Arc::new(selector), recorder: None })
     }
 
     /// The workloads that a call asks for, without computing anything.
@@ -209,14 +254,22 @@ impl Runtime {
 
     /// The same for a workload given as data.
     pub fn explain_workload(&self, workload: &Workload) -> Result<Explanation> {
-        let (candidates, decision) = self.decide(workload)?;
-        let policy = if self.forced.is_some() { "forced" } else { self.shared.policy.name() };
-        Ok(Explanation::new(workload, self.device_info(), policy, &candidates, &decision))
+        self.selector.explain(workload)
+    }
+
+    /// What picks the kernels: its algorithm, what it has learned, and what exploring has cost.
+    pub fn selector(&self) -> &AdaptiveKernelSelector {
+        &self.selector
+    }
+
+    /// Waits until everything measured so far is in the store and in the models.
+    pub fn flush(&self) {
+        self.selector.knowledge.flush();
     }
 
     /// Memory for a result.
     pub(crate) fn allocate(&self, shape: &Shape, dtype: DType) -> Result<Tensor> {
-        Tensor::uninitialised(self.shared.device.memory(), shape, dtype)
+        Tensor::uninitialised(self.device().memory(), shape, dtype)
     }
 
     /// Asks an operation's question: `fill` adds the operands.
@@ -239,152 +292,151 @@ impl Runtime {
             recorder.lock().unwrap_or_else(PoisonError::into_inner).push(request.workload());
             return Ok(());
         }
-        let generation = self.shared.registry.generation();
-        let launched = self.table.with(&request.words, generation, |entry| {
-            self.launch(&entry.choice, &entry.workload, &request.pointers)
-        });
-        match launched {
-            Some(Ok(())) => Ok(()),
-            Some(Err(failure)) => self.recover(request, failure),
+        let generation = self.kernels().generation();
+        let run = |entry: &Entry| self.run(entry, &request.pointers);
+        let hit = self.selector.table.with(&request.words, generation, run);
+        match hit {
+            Some(done) => done,
             None => self.execute_new(request),
         }
     }
 
+    /// Launches what an entry says; a few of the calls are timed.
     #[inline]
-    fn launch(&self, choice: &Choice, workload: &Workload, pointers: &[*mut u8]) -> Result<(), Failure> {
-        let mut call = Call::new(workload, &choice.parameters, pointers, &self.shared.device);
-        selection::run_caught(&choice.kernel, &mut call)
-            .map_err(|reason| Failure { kernel: choice.kernel.name().to_owned(), reason })
+    fn run(&self, entry: &Entry, pointers: &[*mut u8]) -> Result<()> {
+        if entry.watch.due() {
+            return self.run_watched(entry, pointers);
+        }
+        match self.launch(&entry.choice.candidate, &entry.workload, pointers) {
+            Ok(()) => Ok(()),
+            Err(failure) => self.recover(&entry.choice.candidate, entry, pointers, &failure),
+        }
     }
 
-    /// The choice for a workload, decided now if it was not before, and its generation.
-    pub(crate) fn choice(&self, workload: &Workload) -> Result<(Arc<Choice>, u64)> {
-        let generation = self.shared.registry.generation();
-        if let Some(choice) = self.table.get(workload, generation) {
-            return Ok((choice, generation));
-        }
-        // A kernel added, removed or quarantined meanwhile makes the choice stale; then it is made again, and after
-        // a few times used for this call only.
-        for _ in 0..3 {
-            let generation = self.shared.registry.generation();
-            let choice = Arc::new(self.choose(workload)?);
-            if generation == self.shared.registry.generation() {
-                self.table.publish(workload, generation, &choice);
-                return Ok((choice, generation));
-            }
-        }
-        Ok((Arc::new(self.choose(workload)?), generation))
-    }
-
-    /// Launches a choice made earlier; one that is stale or fails goes the way of every other call.
     #[inline]
-    pub(crate) fn launch_prepared(
+    fn launch(
         &self,
-        choice: &Choice,
-        generation: u64,
+        candidate: &Candidate,
         workload: &Workload,
         pointers: &[*mut u8],
-    ) -> Result<()> {
-        if generation != self.shared.registry.generation() {
-            return self.execute(&Request::again(workload, pointers));
+    ) -> Result<(), LaunchFailure> {
+        let mut call = Call::new(workload, &candidate.parameters, pointers, &self.selector.knowledge.device);
+        selection::run_caught(&candidate.kernel, &mut call)
+    }
+
+    /// Launches and takes the time: a trial while a race is on, a look at the settled choice otherwise.
+    fn run_watched(&self, entry: &Entry, pointers: &[*mut u8]) -> Result<()> {
+        let selector = &*self.selector;
+        // Only one thread at a time runs a trial; the others use the choice as it stands.
+        let Some(mut trials) = entry.trials.as_ref().and_then(|trials| trials.try_lock().ok()) else {
+            return self.run_timed(entry, pointers);
+        };
+        let budget = &selector.knowledge.budget;
+        let trial = budget.affords(trials.stake());
+        let candidate = if trial { trials.turn() } else { trials.leader() }.clone();
+        let start = Instant::now();
+        let launched = self.launch(&candidate, &entry.workload, pointers);
+        let seconds = start.elapsed().as_secs_f64();
+        if let Err(failure) = launched {
+            drop(trials);
+            return self.recover(&candidate, entry, pointers, &failure);
         }
-        self.launch(choice, workload, pointers)
-            .or_else(|failure| self.recover(&Request::again(workload, pointers), failure))
+        budget.ran(seconds);
+        if trial {
+            budget.tried(trials.record(seconds));
+            if trials.finished() {
+                selector.settle(entry, &trials);
+            }
+        }
+        self.keep_within_time(entry, &candidate, seconds);
+        Ok(())
+    }
+
+    /// Launches the settled choice and takes the time.
+    fn run_timed(&self, entry: &Entry, pointers: &[*mut u8]) -> Result<()> {
+        let candidate = &entry.choice.candidate;
+        let start = Instant::now();
+        if let Err(failure) = self.launch(candidate, &entry.workload, pointers) {
+            return self.recover(candidate, entry, pointers, &failure);
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        if entry.trials.is_some() {
+            return Ok(());
+        }
+        let selector = &*self.selector;
+        selector.knowledge.budget.ran(seconds * f64::from(entry.watch.period()));
+        let noted = entry.watch.note(seconds);
+        if let Some(timings) = noted.row {
+            selector.remember(entry, timings, noted.drift != Drift::None);
+        }
+        if noted.drift == Drift::Slower {
+            selector.reopen(entry);
+        }
+        self.keep_within_time(entry, candidate, seconds);
+        Ok(())
+    }
+
+    /// Sets a candidate aside that took longer than the user allows.
+    fn keep_within_time(&self, entry: &Entry, candidate: &Candidate, seconds: f64) {
+        let selector = &*self.selector;
+        let Some(limit) = selector.knowledge.limits.time.map(|limit| limit.as_secs_f64()) else { return };
+        if seconds > limit && !selector.is_forced() {
+            let reason = format!("took {seconds:.6} s, {limit:.6} s are allowed");
+            selector.set_aside(candidate, &entry.history, &LaunchFailure::Refused(reason));
+            if selector.open(&entry.workload, false).is_err() {
+                // Nothing else takes the workload: slow is better than no answer.
+                entry.history.forgive(candidate.kernel.name());
+            }
+        }
+    }
+
+    /// The entry for a workload, decided now if it was not before.
+    pub(crate) fn entry(&self, workload: &Workload) -> Result<Arc<Entry>> {
+        self.selector.entry(workload)
+    }
+
+    /// Launches a choice made earlier; one that is stale or not settled goes the way of every other call.
+    #[inline]
+    pub(crate) fn launch_prepared(&self, entry: &Entry, pointers: &[*mut u8]) -> Result<()> {
+        if entry.generation != self.kernels().generation() || entry.trials.is_some() {
+            return self.execute(&Request::again(&entry.workload, pointers));
+        }
+        self.run(entry, pointers)
     }
 
     /// The slow path: a workload seen for the first time.
     #[cold]
     fn execute_new(&self, request: &Request<'_>) -> Result<()> {
-        let workload = request.workload();
-        let (choice, _) = self.choice(&workload)?;
-        self.launch(&choice, &workload, &request.pointers).or_else(|failure| self.recover(request, failure))
+        let entry = self.selector.entry(&request.workload())?;
+        self.run(&entry, &request.pointers)
     }
 
-    /// A kernel failed: it is quarantined, and the next best one computes the answer.
+    /// A kernel failed: it is set aside, and the next best one computes the answer.
     #[cold]
-    fn recover(&self, request: &Request<'_>, failure: Failure) -> Result<()> {
-        let Failure { kernel, reason } = failure;
-        self.shared.registry.quarantine(&kernel, reason.clone());
-        if self.forced.is_some() || request.words.in_place() {
+    fn recover(
+        &self,
+        candidate: &Candidate,
+        entry: &Entry,
+        pointers: &[*mut u8],
+        failure: &LaunchFailure,
+    ) -> Result<()> {
+        self.selector.set_aside(candidate, &entry.history, failure);
+        if self.selector.is_forced() || entry.workload.in_place() {
             // In place, the input may be half overwritten: no other kernel could still give a right answer.
-            return Err(Error::KernelFailed { kernel, reason });
+            let kernel = candidate.kernel.name().to_owned();
+            return Err(Error::KernelFailed { kernel, reason: failure.to_string() });
         }
-        self.execute_new(request)
+        let next = self.selector.open(&entry.workload, false)?;
+        self.run(&next, pointers)
     }
-
-    /// Picks a kernel; a user's own is checked first and quarantined if it is wrong.
-    fn choose(&self, workload: &Workload) -> Result<Choice> {
-        loop {
-            let (candidates, decision) = self.decide(workload)?;
-            let picked = &candidates.accepted[decision.index];
-            if picked.kernel.is_custom() {
-                let device = &self.shared.device;
-                let checked = selection::verify(
-                    picked,
-                    &candidates.accepted,
-                    workload,
-                    device,
-                    self.shared.limits.check,
-                );
-                if let Err(reason) = checked {
-                    self.shared.registry.quarantine(picked.kernel.name(), reason.clone());
-                    if self.forced.is_some() {
-                        return Err(Error::KernelFailed { kernel: picked.kernel.name().to_owned(), reason });
-                    }
-                    continue;
-                }
-            }
-            return Ok(Choice {
-                kernel: picked.kernel.clone(),
-                parameters: picked.parameters.clone(),
-                predicted: picked.predicted,
-                reason: decision.reason,
-            });
-        }
-    }
-
-    pub(crate) fn decide(&self, workload: &Workload) -> Result<(Candidates, Decision)> {
-        let shared = &self.shared;
-        let candidates = Candidates::gather(&shared.registry, workload, shared.device.info(), &shared.limits);
-        let none = |refusals| Error::NoKernel { workload: workload.to_string(), refusals };
-        let decision = match &self.forced {
-            Some(forced) if forced.operation == workload.kind() => {
-                let points: Vec<usize> = (0..candidates.accepted.len())
-                    .filter(|&i| candidates.accepted[i].kernel.name() == &*forced.name)
-                    .collect();
-                if points.is_empty() {
-                    let refusals =
-                        candidates.refusals().into_iter().filter(|(name, _)| **name == *forced.name);
-                    return Err(none(refusals.collect()));
-                }
-                let own: Vec<_> = points.iter().map(|&i| candidates.accepted[i].clone()).collect();
-                let index = points[shared.policy.decide(workload, &own).index];
-                Decision { index, reason: "forced by `with_kernel`".into() }
-            }
-            _ if candidates.accepted.is_empty() => return Err(none(candidates.refusals())),
-            _ => shared.policy.decide(workload, &candidates.accepted),
-        };
-        Ok((candidates, decision))
-    }
-}
-
-#[derive(Clone)]
-struct Forced {
-    name: Arc<str>,
-    operation: OperationKind,
-}
-
-struct Failure {
-    kernel: String,
-    reason: String,
 }
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let info = self.device_info();
         write!(f, "Runtime({} × {} threads", info.name, info.threads)?;
-        match &self.forced {
-            Some(forced) => write!(f, ", forced {})", forced.name),
+        match self.selector.forced() {
+            Some(name) => write!(f, ", forced {name})"),
             None => write!(f, ")"),
         }
     }

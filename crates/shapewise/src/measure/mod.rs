@@ -1,9 +1,11 @@
 //! Honest timings: candidates take turns, short calls are repeated, medians are kept.
 
 mod race;
+mod rehearsal;
 mod statistics;
 mod survey;
 
 pub use race::{Race, RaceOptions, Timing};
+pub use rehearsal::Rehearsal;
 pub use statistics::Summary;
 pub use survey::{SurveyOptions, Surveyed, survey};

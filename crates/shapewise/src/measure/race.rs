@@ -1,5 +1,6 @@
 //! All candidates of a workload, timed side by side on the same made-up data.
 
+use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -8,7 +9,7 @@ use super::Summary;
 use crate::backends::cpu::Probe;
 use crate::error::Result;
 use crate::ops::{Variant, Workload};
-use crate::selection::{Candidate, Candidates, ExplainedRefusal, run_caught};
+use crate::selection::{Candidate, Candidates, Considered, ExplainedRefusal, run_caught};
 use crate::{Error, Runtime};
 
 /// How much to measure.
@@ -20,11 +21,18 @@ pub struct RaceOptions {
     pub sample_time: Duration,
     /// Candidates whose first call takes longer than this multiple of the best are not timed further.
     pub give_up: f64,
+    /// The whole race ends after this long, with what was measured; a candidate that hangs is an error.
+    pub timeout: Duration,
 }
 
 impl Default for RaceOptions {
     fn default() -> Self {
-        Self { samples: 21, sample_time: Duration::from_millis(2), give_up: 20.0 }
+        Self {
+            samples: 21,
+            sample_time: Duration::from_millis(2),
+            give_up: 20.0,
+            timeout: Duration::from_secs(120),
+        }
     }
 }
 
@@ -39,6 +47,10 @@ pub struct Timing {
     pub predicted_us: Option<f64>,
     /// Measured microseconds; `null` when it was given up or failed.
     pub measured_us: Option<Summary>,
+    /// Arithmetic operations that it executes, by its median.
+    pub operations_per_second: Option<f64>,
+    /// Bytes of all operands, each counted once, by its median.
+    pub bytes_per_second: Option<f64>,
     /// Why there is no measurement, or why it does not count.
     pub remark: Option<String>,
 }
@@ -64,7 +76,8 @@ impl Race {
         options: &RaceOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self> {
-        let (candidates, decision) = runtime.decide(workload)?;
+        let Considered { candidates, decision, .. } = runtime.selector().consider(workload)?;
+        let start = Instant::now();
         let mut runners = prepare(runtime, workload, &candidates)?;
         let first_calls: Vec<Option<f64>> =
             runners.iter_mut().map(|r| r.sample(runtime, workload, 1)).collect();
@@ -74,6 +87,9 @@ impl Race {
         }
         for turn in 0..options.samples {
             progress(turn, options.samples);
+            if start.elapsed() > options.timeout {
+                break;
+            }
             for runner in runners.iter_mut().filter(|r| r.remark.is_none()) {
                 if let Some(seconds) = runner.sample(runtime, workload, runner.repeats) {
                     runner.samples.push(seconds * 1e6);
@@ -89,9 +105,92 @@ impl Race {
                 reasons: why.iter().map(ToString::to_string).collect(),
             })
             .collect();
-        let timings = runners.iter().map(Runner::timing).collect();
+        let timings = runners.iter().map(|runner| runner.timing(workload)).collect();
         Ok(Self { workload: workload.to_string(), chosen: decision.index, timings, refusals })
     }
+}
+
+/// Races that may run at once on one machine: two would time each other.
+const AT_ONCE: usize = 1;
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// A place among the races that run.
+struct Place;
+
+impl Place {
+    /// Waits for a place, `patience` long at most.
+    fn take(patience: Duration) -> Result<Self> {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = |running: &mut usize| *running >= AT_ONCE;
+        let (mut running, waited) =
+            ENDED.wait_timeout_while(running, patience, full).unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err(Error::InvalidArgument {
+                operation: "benchmark",
+                reason: format!("another benchmark was still running after {patience:?}; try again later"),
+            });
+        }
+        *running += 1;
+        Ok(Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        ENDED.notify_one();
+    }
+}
+
+impl Runtime {
+    /// Times all candidates of a workload side by side, answers checked first. `progress` hears of each turn.
+    ///
+    /// One benchmark runs at a time; it ends after its timeout even if a kernel hangs.
+    pub fn benchmark_kernels(
+        &self,
+        workload: &Workload,
+        options: &RaceOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Race> {
+        let place = Place::take(options.timeout)?;
+        let (turns, heard) = mpsc::channel();
+        let (runtime, workload, own) = (self.clone(), workload.clone(), *options);
+        let run = move || {
+            // The place is given back when the race is over, even if nobody waits for it any more.
+            let _place = place;
+            let race = Race::run(&runtime, &workload, &own, &mut |done, all| {
+                // Nobody listens after the timeout.
+                let _ = turns.send(Heard::Turn(done, all));
+            });
+            let _ = turns.send(Heard::Over(Box::new(race)));
+        };
+        let spawned = std::thread::Builder::new().name("shapewise-benchmark".into()).spawn(run);
+        spawned.map_err(|error| Error::Unsupported {
+            what: "a benchmark".into(),
+            reason: format!("its thread could not be started: {error}"),
+        })?;
+        let mut wait = options.timeout;
+        loop {
+            match heard.recv_timeout(wait) {
+                Ok(Heard::Turn(done, all)) => progress(done, all),
+                Ok(Heard::Over(race)) => return *race,
+                Err(_) => {
+                    return Err(Error::KernelFailed {
+                        kernel: "a candidate of the benchmark".into(),
+                        reason: format!("did not return within {:?}", options.timeout),
+                    });
+                }
+            }
+            // A turn was heard, so nothing hangs; the race itself keeps to the timeout between turns.
+            wait = options.timeout;
+        }
+    }
+}
+
+enum Heard {
+    Turn(usize, usize),
+    Over(Box<Result<Race>>),
 }
 
 struct Runner<'a> {
@@ -117,12 +216,15 @@ fn prepare<'a>(
         .ok_or_else(|| Error::NoKernel { workload: workload.to_string(), refusals: candidates.refusals() })?;
     let mut expected = Probe::new(workload, device)?;
     let judged = run_caught(&judge.kernel, &mut expected.call(workload, &judge.parameters, device));
-    judged.map_err(|reason| Error::KernelFailed { kernel: judge.kernel.name().to_owned(), reason })?;
+    judged.map_err(|failure| Error::KernelFailed {
+        kernel: judge.kernel.name().to_owned(),
+        reason: failure.to_string(),
+    })?;
     let mut runners = Vec::with_capacity(candidates.accepted.len());
     for candidate in &candidates.accepted {
         let mut probe = Probe::new(workload, device)?;
         let ran = run_caught(&candidate.kernel, &mut probe.call(workload, &candidate.parameters, device));
-        let outcome = ran.and_then(|()| probe.same_outputs(&expected, workload));
+        let outcome = ran.map_err(|f| f.to_string()).and_then(|()| probe.same_outputs(&expected, workload));
         runners.push(Runner { candidate, probe, repeats: 1, samples: Vec::new(), remark: outcome.err() });
     }
     Ok(runners)
@@ -138,8 +240,8 @@ impl Runner<'_> {
         let mut call = self.probe.call(workload, &self.candidate.parameters, device);
         let start = Instant::now();
         for _ in 0..repeats {
-            if let Err(reason) = run_caught(&self.candidate.kernel, &mut call) {
-                self.remark = Some(reason);
+            if let Err(failure) = run_caught(&self.candidate.kernel, &mut call) {
+                self.remark = Some(failure.to_string());
                 return None;
             }
         }
@@ -154,12 +256,16 @@ impl Runner<'_> {
         self.repeats = (options.sample_time.as_secs_f64() / first.max(1e-8)).ceil().max(1.0) as usize;
     }
 
-    fn timing(&self) -> Timing {
+    fn timing(&self, workload: &Workload) -> Timing {
+        let measured_us = Summary::of(&self.samples);
+        let rate = |amount: f64| measured_us.map(|m| amount / (m.median * 1e-6));
         Timing {
             kernel: self.candidate.kernel.name().to_owned(),
             parameters: self.candidate.parameters.to_string(),
-            predicted_us: self.candidate.predicted.map(|s| s * 1e6),
-            measured_us: Summary::of(&self.samples),
+            predicted_us: self.candidate.predicted.map(|p| p.seconds * 1e6),
+            measured_us,
+            operations_per_second: rate(self.candidate.cost.operations),
+            bytes_per_second: rate(workload.bytes() as f64),
             remark: self.remark.clone(),
         }
     }

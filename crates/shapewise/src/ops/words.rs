@@ -92,11 +92,6 @@ impl Words {
         self.flags.in_place = true;
     }
 
-    /// Whether an input is the very memory of the output.
-    pub fn in_place(&self) -> bool {
-        self.flags.in_place
-    }
-
     /// The operands, read back.
     pub fn operands(&self) -> ArrayVec<TensorDesc, MAX_OPERANDS> {
         let mut descs = ArrayVec::new();

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::verify::panic_text;
 use super::{KernelHandle, KernelRegistry};
 use crate::device::DeviceInfo;
-use crate::modelling;
+use crate::modelling::{self, Basis, Prediction};
 use crate::ops::{Cost, Parameters, Refusal, Refusals, Workload};
+use crate::tracking::{History, Measured};
 
 /// What a user allows a call to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Limits {
     pub memory: Option<usize>,
     /// Bytes of scratch memory in one call; kernels that need more are refused.
     pub scratch: Option<usize>,
+    /// Time of one call; a candidate that takes longer is set aside for that workload while another one accepts it.
+    pub time: Option<Duration>,
     /// How long a user's kernel may take for its check before it counts as hanging; `None` is ten seconds.
     pub check: Option<Duration>,
 }
@@ -29,8 +32,28 @@ pub struct Candidate {
     pub parameters: Parameters,
     /// What it would execute.
     pub cost: Cost,
-    /// Predicted seconds; `None` where a peak it needs was not measured.
-    pub predicted: Option<f64>,
+    /// Seconds from its cost over the measured peaks; `None` where a peak it needs was not measured.
+    pub roofline: Option<f64>,
+    /// What the model of this operation says, if there is one.
+    pub learned: Option<Prediction>,
+    /// What it took on this very workload, if it ever ran.
+    pub measured: Option<Measured>,
+    /// What the policy believes of these.
+    pub predicted: Option<Prediction>,
+}
+
+impl Candidate {
+    /// The roofline alone, with an interval that claims nothing: half to double the time, never calibrated.
+    pub fn counted(&self) -> Option<Prediction> {
+        let seconds = self.roofline?;
+        let (low, high) = (seconds / 2.0, seconds * 2.0);
+        Some(Prediction { seconds, low, high, confidence: 0.0, basis: Basis::Roofline })
+    }
+
+    /// Whether it is the kernel and the parameters of these names.
+    pub fn is(&self, kernel: &str, parameters: &str) -> bool {
+        self.kernel.name() == kernel && self.parameters.to_string() == parameters
+    }
 }
 
 /// The outcome of asking every kernel.
@@ -71,6 +94,15 @@ impl Candidates {
         out
     }
 
+    /// Moves kernels that were set aside for this workload to the refusals.
+    pub(crate) fn set_aside(&mut self, history: &History) {
+        for (name, why) in history.all_set_aside() {
+            let Some(kernel) = self.accepted.iter().find(|c| c.kernel.name() == name) else { continue };
+            self.refused.push((kernel.kernel.clone(), Refusals::one(Refusal::Quarantined(why))));
+            self.accepted.retain(|c| c.kernel.name() != name);
+        }
+    }
+
     /// The refusals by name.
     pub fn refusals(&self) -> Vec<(String, Refusals)> {
         self.refused.iter().map(|(kernel, why)| (kernel.name().to_owned(), why.clone())).collect()
@@ -96,9 +128,10 @@ fn ask(
         if limits.scratch.is_some_and(|limit| cost.scratch > limit) {
             continue;
         }
-        let predicted = device.peaks.as_ref().and_then(|peaks| modelling::predict(&cost, peaks));
-        let parameters = parameters.clone();
-        accepted.push(Candidate { kernel: kernel.clone(), parameters, cost, predicted });
+        let roofline = device.peaks.as_ref().and_then(|peaks| modelling::predict(&cost, peaks));
+        let (kernel, parameters) = (kernel.clone(), parameters.clone());
+        let [learned, predicted] = [None; 2];
+        accepted.push(Candidate { kernel, parameters, cost, roofline, learned, measured: None, predicted });
     }
     if !accepted.is_empty() {
         return Ok(accepted);
@@ -109,4 +142,28 @@ fn ask(
         }
         _ => Refusal::Shape("at least one point in its parameter space".into()),
     }))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::backends::cpu::simd::Isa;
+    use crate::ops::{ComputeUnit, Knob, OperationKind, Traffic};
+    use crate::tensor::DType;
+
+    /// A made-up candidate: number `i`, with a predicted time and the factor its interval reaches to each side.
+    pub fn made_up(i: u32, seconds: f64, reach: f64) -> Candidate {
+        let unit = ComputeUnit { dtype: DType::F32, isa: Some(Isa::Avx2) };
+        let (low, high) = (seconds / reach, seconds * reach);
+        let learned = Prediction { seconds, low, high, confidence: 0.9, basis: Basis::Learned };
+        Candidate {
+            kernel: KernelHandle::BuiltIn(OperationKind::Elementwise.kernels()[0]),
+            parameters: Parameters::new().with(Knob::Threads, i),
+            cost: Cost::new(1.0, unit, Traffic::default()),
+            roofline: Some(seconds),
+            learned: Some(learned),
+            measured: None,
+            predicted: Some(learned),
+        }
+    }
 }

@@ -4,9 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Candidates, Decision};
+use super::{Considered, Entry};
 use crate::device::DeviceInfo;
+use crate::modelling::{Basis, Prediction};
 use crate::ops::{Cost, Variant, Workload};
+use crate::tracking::Measured;
 
 /// A candidate as explained.
 #[derive(Clone, Debug, Serialize)]
@@ -17,8 +19,12 @@ pub struct ExplainedCandidate {
     pub variant: Variant,
     /// Its parameters, in words.
     pub parameters: String,
-    /// Predicted microseconds; `null` where a peak was not measured.
-    pub predicted_us: Option<f64>,
+    /// Seconds with their interval, as the policy believes them; `null` where nothing is known.
+    pub predicted: Option<Prediction>,
+    /// Seconds from its cost over the measured peaks.
+    pub roofline: Option<f64>,
+    /// What it took on this workload.
+    pub measured: Option<Measured>,
     /// What it would execute.
     pub cost: Cost,
 }
@@ -30,6 +36,18 @@ pub struct ExplainedRefusal {
     pub kernel: String,
     /// Every reason.
     pub reasons: Vec<String>,
+}
+
+/// How far a workload's decision has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Nobody has called it yet.
+    New,
+    /// Candidates take turns on the user's calls.
+    Racing,
+    /// One candidate runs, and is watched.
+    Settled,
 }
 
 /// Candidates, refusals and the decision for one workload.
@@ -45,12 +63,16 @@ pub struct Explanation {
     pub candidates: Vec<ExplainedCandidate>,
     /// Those that refused.
     pub refusals: Vec<ExplainedRefusal>,
-    /// The kernel that was chosen.
+    /// The chosen kernel.
     pub chosen: String,
-    /// Its parameters.
+    /// Its parameters, in words.
     pub parameters: String,
     /// The rule that decided.
     pub reason: String,
+    /// How far the decision has come.
+    pub stage: Stage,
+    /// What would change the choice.
+    pub would_change: String,
 }
 
 impl Explanation {
@@ -58,10 +80,15 @@ impl Explanation {
         workload: &Workload,
         device: &DeviceInfo,
         policy: &str,
-        candidates: &Candidates,
-        decision: &Decision,
+        considered: &Considered,
+        entry: Option<&Entry>,
     ) -> Self {
-        let chosen = &candidates.accepted[decision.index];
+        let candidates = &considered.candidates;
+        let decided = &candidates.accepted[considered.decision.index];
+        // A published choice is what runs; without one, what would be picked now.
+        let (chosen, reason) = entry.map_or((decided, &considered.decision.reason), |entry| {
+            (&entry.choice.candidate, &entry.choice.reason)
+        });
         let mut explained: Vec<_> = candidates
             .accepted
             .iter()
@@ -69,30 +96,57 @@ impl Explanation {
                 kernel: c.kernel.name().to_owned(),
                 variant: c.kernel.variant(),
                 parameters: c.parameters.to_string(),
-                predicted_us: c.predicted.map(|s| s * 1e6),
+                predicted: c.predicted,
+                roofline: c.roofline,
+                measured: c.measured,
                 cost: c.cost,
             })
             .collect();
-        let time = |c: &ExplainedCandidate| c.predicted_us.unwrap_or(f64::INFINITY);
+        let time = |c: &ExplainedCandidate| c.predicted.map_or(f64::INFINITY, |p| p.seconds);
         explained.sort_by(|a, b| time(a).total_cmp(&time(b)));
-        let refusals = candidates
-            .refused
-            .iter()
-            .map(|(kernel, why)| ExplainedRefusal {
-                kernel: kernel.name().to_owned(),
-                reasons: why.iter().map(ToString::to_string).collect(),
-            })
-            .collect();
+        let refusals = candidates.refused.iter().map(|(kernel, why)| ExplainedRefusal {
+            kernel: kernel.name().to_owned(),
+            reasons: why.iter().map(ToString::to_string).collect(),
+        });
+        let (chosen, parameters) = (chosen.kernel.name().to_owned(), chosen.parameters.to_string());
         Self {
             workload: workload.to_string(),
             device: format!("{} ({} threads)", device.name, device.threads),
             policy: policy.to_owned(),
+            would_change: would_change(&explained, &chosen, &parameters),
             candidates: explained,
-            refusals,
-            chosen: chosen.kernel.name().to_owned(),
-            parameters: chosen.parameters.to_string(),
-            reason: decision.reason.clone(),
+            refusals: refusals.collect(),
+            chosen,
+            parameters,
+            reason: reason.clone(),
+            stage: match entry {
+                None => Stage::New,
+                Some(entry) if entry.trials.is_some() => Stage::Racing,
+                Some(_) => Stage::Settled,
+            },
         }
+    }
+}
+
+/// The nearest rival and what it would take for it to be chosen.
+fn would_change(candidates: &[ExplainedCandidate], chosen: &str, parameters: &str) -> String {
+    let is_chosen = |c: &&ExplainedCandidate| c.kernel == chosen && c.parameters == parameters;
+    let own = candidates.iter().find(is_chosen).and_then(|c| c.predicted);
+    let rival = candidates.iter().filter(|c| !is_chosen(c)).find_map(|c| c.predicted.map(|p| (c, p)));
+    match (own, rival) {
+        (_, None) if candidates.len() == 1 => "nothing: no other kernel takes this workload".into(),
+        (Some(own), Some((rival, time))) => {
+            let name = format!("{} {}", rival.kernel, rival.parameters);
+            let percent = (1.0 - own.seconds / time.seconds) * 100.0;
+            let unsure = time.basis != Basis::Measured && time.low <= own.high;
+            let overlap = if unsure { "; its interval overlaps, so calls may try it" } else { "" };
+            if percent > 0.0 {
+                format!("{} being {percent:.1} % faster than predicted{overlap}", name.trim_end())
+            } else {
+                format!("a race: {} is predicted as fast or faster{overlap}", name.trim_end())
+            }
+        }
+        _ => "calibration or measurements: nothing is known about the times".into(),
     }
 }
 
@@ -102,8 +156,17 @@ impl fmt::Display for Explanation {
         writeln!(f, "\ncandidates, by the policy `{}`:", self.policy)?;
         for c in &self.candidates {
             let mark = if c.kernel == self.chosen && c.parameters == self.parameters { '→' } else { ' ' };
-            let time = c.predicted_us.map_or("not predicted".into(), |us| format!("{us:.2} µs"));
-            writeln!(f, "{mark} {:<40} {:<28} {time:>16}", c.kernel, c.parameters)?;
+            write!(f, "{mark} {:<40} {:<28} ", c.kernel, c.parameters)?;
+            match c.predicted {
+                None => writeln!(f, "{:>14}", "not predicted")?,
+                Some(p) => {
+                    let us = |s: f64| s * 1e6;
+                    let samples = c.measured.map_or(0, |m| m.samples);
+                    let (time, low, high) = (us(p.seconds), us(p.low), us(p.high));
+                    write!(f, "{time:>11.2} µs  [{low:.2} … {high:.2}]  {}", p.basis)?;
+                    if samples > 0 { writeln!(f, " {samples}×")? } else { writeln!(f)? }
+                }
+            }
         }
         if !self.refusals.is_empty() {
             writeln!(f, "\nrefused:")?;
@@ -111,6 +174,12 @@ impl fmt::Display for Explanation {
                 writeln!(f, "  {:<40} {}", r.kernel, r.reasons.join("; "))?;
             }
         }
-        write!(f, "\nchosen: {} {}\nbecause: {}", self.chosen, self.parameters, self.reason)
+        let stage = match self.stage {
+            Stage::New => "not called yet",
+            Stage::Racing => "racing on the calls",
+            Stage::Settled => "settled",
+        };
+        writeln!(f, "\nchosen: {} {} ({stage})\nbecause: {}", self.chosen, self.parameters, self.reason)?;
+        write!(f, "what would change it: {}", self.would_change)
     }
 }

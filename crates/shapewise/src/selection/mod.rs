@@ -1,16 +1,28 @@
 //! Choosing a kernel: registry → candidates → policy → decision table, and the explanation of it.
 
+mod budget;
 mod candidates;
 mod explain;
 mod policy;
 mod registry;
+mod replay;
+mod selector;
 mod table;
+mod trials;
 mod verify;
+mod watch;
 
+pub use budget::Budget;
 pub use candidates::{Candidate, Candidates, Limits};
-pub use explain::{ExplainedCandidate, ExplainedRefusal, Explanation};
-pub use policy::{Decision, Policy, ScoreBased};
+pub use explain::{ExplainedCandidate, ExplainedRefusal, Explanation, Stage};
+pub use policy::{
+    Decision, Hybrid, MachineLearning, Policy, ScoreBased, ScoreWeights, SelectionAlgorithm, Situation,
+};
 pub use registry::{KernelHandle, KernelRegistry};
+pub use replay::{Replayed, replay};
+pub use selector::AdaptiveKernelSelector;
+pub(crate) use selector::{Considered, Knowledge};
 pub use table::Choice;
-pub(crate) use table::DecisionTable;
-pub(crate) use verify::{run_caught, verify};
+pub(crate) use table::{DecisionTable, Entry};
+pub(crate) use verify::{LaunchFailure, judge, run_caught, verify};
+pub(crate) use watch::Watch;

@@ -96,6 +96,16 @@ impl KernelRegistry {
         own.chain(operation.kernels().iter().map(|&k| KernelHandle::BuiltIn(k))).collect()
     }
 
+    /// Takes a kernel out of every further choice because the user says so.
+    pub fn set_aside(&self, name: &str, reason: &str) -> Result<()> {
+        let known = |o: &OperationKind| self.kernels(*o).iter().any(|k| k.name() == name);
+        if !OperationKind::ALL.iter().any(known) {
+            return Err(invalid(format!("no kernel is called `{name}`")));
+        }
+        self.quarantine(name, reason.to_owned());
+        Ok(())
+    }
+
     /// Takes a kernel out of every further choice.
     pub(crate) fn quarantine(&self, name: &str, reason: String) {
         tracing::warn!(kernel = name, reason, "kernel quarantined");

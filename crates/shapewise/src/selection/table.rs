@@ -1,157 +1,177 @@
-//! The decision table: an immutable snapshot that calls read without a lock.
+//! The decision table: immutable snapshots that calls read without a lock.
 
+use std::array;
 use std::hash::Hasher;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 
-use super::KernelHandle;
-use crate::ops::{KeptWords, Parameters, Words, Workload};
+use super::trials::Trials;
+use super::{Candidate, Watch};
+use crate::ops::{KeptWords, Words, Workload};
+use crate::tracking::History;
+
+/// Snapshots side by side, so that publishing copies only one of them.
+const SHARDS: usize = 64;
+/// Workloads that a shard holds; above, those that were not used since the last clearing go.
+const LARGEST_SHARD: usize = 1024;
 
 /// The picked candidate.
 #[derive(Clone)]
 pub struct Choice {
-    /// The kernel.
-    pub kernel: KernelHandle,
-    /// Values of its tunables.
-    pub parameters: Parameters,
-    /// Predicted seconds, where it could be predicted.
-    pub predicted: Option<f64>,
+    /// The kernel, its parameters, and what is known about its time.
+    pub candidate: Arc<Candidate>,
     /// The rule that decided.
     pub reason: String,
 }
 
-/// A workload and what was picked for it.
+/// A workload's place in the table.
 pub(crate) struct Entry {
     key: KeptWords,
     /// What was asked for; its descriptions serve every later call.
-    pub workload: Workload,
-    /// What was picked.
-    pub choice: Arc<Choice>,
+    pub workload: Arc<Workload>,
+    /// Decisions of an older generation of the kernel registry are stale.
+    pub generation: u64,
+    pub choice: Choice,
+    /// The choice's parameters in words, as histories know them.
+    pub parameters: String,
+    /// The race that is under way; `None` when the choice is settled.
+    pub trials: Option<Mutex<Trials>>,
+    pub watch: Watch,
+    pub history: Arc<History>,
 }
 
-/// Entries by hash, each in the first free place from its own on; at most half of the places are taken.
-#[derive(Clone, Default)]
-struct Snapshot {
-    generation: u64,
-    places: Vec<Option<Arc<Entry>>>,
+impl Entry {
+    /// A settled choice, or one whose rivals are on trial.
+    pub fn new(
+        workload: Arc<Workload>,
+        generation: u64,
+        choice: Choice,
+        trials: Option<Trials>,
+        history: Arc<History>,
+    ) -> Arc<Self> {
+        let measured = choice.candidate.measured.map(|m| m.seconds);
+        Arc::new(Self {
+            key: Words::of(&workload).keep(),
+            workload,
+            generation,
+            parameters: choice.candidate.parameters.to_string(),
+            choice,
+            // While candidates take turns every call is timed, and nothing is expected.
+            watch: Watch::new(measured.filter(|_| trials.is_none())),
+            trials: trials.map(Mutex::new),
+            history,
+        })
+    }
+}
+
+impl Drop for Entry {
+    /// What a replaced entry counted goes to the workload's history.
+    fn drop(&mut self) {
+        let note = |candidate: &Candidate, calls: u64| {
+            self.history.executed(candidate.kernel.name(), &candidate.parameters.to_string(), calls);
+        };
+        match self.trials.as_mut() {
+            None => note(&self.choice.candidate, self.watch.calls()),
+            Some(trials) => {
+                let trials = trials.get_mut().unwrap_or_else(PoisonError::into_inner);
+                trials.results().for_each(|t| note(&t.candidate, t.runs));
+            }
+        }
+    }
+}
+
+/// Open addressing over a power of two of slots; at most half of them are used.
+#[derive(Default)]
+struct Shard {
+    slots: Box<[Option<Arc<Entry>>]>,
     len: usize,
 }
 
-impl Snapshot {
+impl Shard {
     #[inline]
-    fn find(&self, key: &Words) -> Option<&Arc<Entry>> {
-        let hash = key.finish();
-        // Without places there is no mask, and the first look finds nothing.
-        let mask = self.places.len().wrapping_sub(1);
-        let mut place = hash as usize & mask;
-        while let Some(Some(entry)) = self.places.get(place) {
+    fn find(&self, key: &Words, hash: u64) -> Option<&Arc<Entry>> {
+        // Without slots there is no mask, and the first look finds nothing.
+        let mask = self.slots.len().wrapping_sub(1);
+        let mut i = hash as usize & mask;
+        while let Some(Some(entry)) = self.slots.get(i) {
             if entry.key.is(key, hash) {
                 return Some(entry);
             }
-            place = (place + 1) & mask;
+            i = (i + 1) & mask;
         }
         None
     }
 
-    fn insert(&mut self, key: &Words, entry: Arc<Entry>) {
-        if self.find(key).is_none() {
-            self.len += 1;
-        }
-        if 2 * self.len > self.places.len() {
-            let larger = vec![None; (4 * self.len).next_power_of_two()];
-            for old in std::mem::replace(&mut self.places, larger).into_iter().flatten() {
-                self.put(old);
+    /// The same entries and one more, or one in the place of its predecessor.
+    fn with(&self, entry: &Arc<Entry>) -> Self {
+        let crowded = self.len >= LARGEST_SHARD;
+        let stays = |other: &Entry| {
+            other.key != entry.key
+                && other.generation == entry.generation
+                && (!crowded || other.watch.used_since())
+        };
+        let kept = self.slots.iter().flatten().filter(|e| stays(e)).cloned();
+        let entries: Vec<_> = kept.take(LARGEST_SHARD - 1).chain([Arc::clone(entry)]).collect();
+        let mut slots = vec![None; (entries.len() * 2).next_power_of_two()].into_boxed_slice();
+        let (len, mask) = (entries.len(), slots.len() - 1);
+        for entry in entries {
+            let mut i = entry.key.hash() as usize & mask;
+            while slots[i].is_some() {
+                i = (i + 1) & mask;
             }
+            slots[i] = Some(entry);
         }
-        self.put(entry);
-    }
-
-    /// Takes the place of the same key, or the first free one.
-    fn put(&mut self, entry: Arc<Entry>) {
-        let mask = self.places.len() - 1;
-        let mut place = entry.key.hash() as usize & mask;
-        while self.places[place].as_ref().is_some_and(|other| other.key != entry.key) {
-            place = (place + 1) & mask;
-        }
-        self.places[place] = Some(entry);
+        Self { slots, len }
     }
 }
 
-/// Choices by workload.
-#[derive(Default)]
-pub(crate) struct DecisionTable(ArcSwap<Snapshot>);
+/// Entries by workload.
+pub(crate) struct DecisionTable([ArcSwap<Shard>; SHARDS]);
+
+impl Default for DecisionTable {
+    fn default() -> Self {
+        let empty = Arc::new(Shard::default());
+        Self(array::from_fn(|_| ArcSwap::new(Arc::clone(&empty))))
+    }
+}
 
 impl DecisionTable {
-    /// Calls `found` with the entry of a workload, if there is one of this generation.
+    #[inline]
+    fn shard(&self, hash: u64) -> &ArcSwap<Shard> {
+        &self.0[(hash >> 58) as usize]
+    }
+
+    /// Calls `found` with a workload's entry, if there is one of this generation.
     #[inline]
     pub fn with<R>(&self, key: &Words, generation: u64, found: impl FnOnce(&Entry) -> R) -> Option<R> {
-        let snapshot = self.0.load();
-        if snapshot.generation != generation {
-            return None;
-        }
-        snapshot.find(key).map(|entry| found(entry))
+        let hash = key.finish();
+        let snapshot: Guard<Arc<Shard>> = self.shard(hash).load();
+        let entry = snapshot.find(key, hash)?;
+        (entry.generation == generation).then(|| found(entry))
     }
 
-    /// The choice for a workload, if there is one of this generation.
-    pub fn get(&self, workload: &Workload, generation: u64) -> Option<Arc<Choice>> {
-        self.with(&Words::of(workload), generation, |entry| Arc::clone(&entry.choice))
-    }
-
-    /// Publishes a choice; choices of older generations are dropped.
-    pub fn publish(&self, workload: &Workload, generation: u64, choice: &Arc<Choice>) {
+    /// A workload's entry, if there is one of this generation.
+    pub fn get(&self, workload: &Workload, generation: u64) -> Option<Arc<Entry>> {
         let key = Words::of(workload);
-        let entry =
-            Arc::new(Entry { key: key.keep(), workload: workload.clone(), choice: Arc::clone(choice) });
-        self.0.rcu(|old| {
-            let mut new = if old.generation == generation {
-                Snapshot::clone(old)
-            } else {
-                Snapshot { generation, ..Snapshot::default() }
-            };
-            new.insert(&key, Arc::clone(&entry));
-            new
-        });
+        let hash = key.finish();
+        let snapshot = self.shard(hash).load();
+        snapshot.find(&key, hash).filter(|entry| entry.generation == generation).cloned()
+    }
+
+    /// Publishes an entry in the place of its predecessor; entries of other generations in its shard are dropped.
+    pub fn publish(&self, entry: &Arc<Entry>) {
+        self.shard(entry.key.hash()).rcu(|old| old.with(entry));
     }
 
     /// Number of workloads decided.
     pub fn len(&self) -> usize {
-        self.0.load().len
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ops::elementwise::{Function, Program};
-    use crate::ops::{Operation, OperationKind, TensorDesc};
-    use crate::tensor::{DType, Shape};
-
-    fn workload(len: usize) -> Workload {
-        let desc = TensorDesc::contiguous(DType::F32, Shape::filled(len, 1));
-        Workload::new(Operation::Elementwise(Program::single(Function::Neg, &[])), &[desc], &[desc])
+        self.0.iter().map(|shard| shard.load().len).sum()
     }
 
-    fn choice(reason: &str) -> Arc<Choice> {
-        let kernel = KernelHandle::BuiltIn(OperationKind::Elementwise.kernels()[0]);
-        Arc::new(Choice { kernel, parameters: Parameters::new(), predicted: None, reason: reason.into() })
-    }
-
-    #[test]
-    fn every_published_choice_is_found_and_the_last_one_counts() {
-        let table = DecisionTable::default();
-        assert!(table.get(&workload(0), 0).is_none());
-        for len in 0..100 {
-            table.publish(&workload(len), 0, &choice("first"));
-        }
-        table.publish(&workload(7), 0, &choice("second"));
-        assert_eq!(table.len(), 100);
-        for len in 0..100 {
-            let reason = if len == 7 { "second" } else { "first" };
-            assert_eq!(table.get(&workload(len), 0).unwrap().reason, reason);
-        }
-        assert!(table.get(&workload(100), 0).is_none());
-        table.publish(&workload(1), 1, &choice("later"));
-        assert_eq!((table.len(), table.get(&workload(1), 0).is_none()), (1, true));
+    /// Every entry.
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        let all = |shard: &ArcSwap<Shard>| shard.load().slots.iter().flatten().cloned().collect::<Vec<_>>();
+        self.0.iter().flat_map(all).collect()
     }
 }

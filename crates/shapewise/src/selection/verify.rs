@@ -1,8 +1,9 @@
 //! Checks a user's kernel against a trusted one before it may win.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::backends::cpu::{CpuDevice, Probe};
 use crate::ops::{Call, Kernel, Variant, Workload};
@@ -16,20 +17,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// because every built-in kernel is tested against the reference and the reference would take seconds.
 const AFFORDABLE: f64 = 2e8;
 
+/// The candidate whose answer counts as right.
+pub(crate) fn judge(candidates: &[Candidate]) -> Option<&Candidate> {
+    let built_in = || candidates.iter().filter(|c| !c.kernel.is_custom());
+    let reference =
+        built_in().find(|c| c.kernel.variant() == Variant::Naive && c.cost.operations <= AFFORDABLE);
+    reference.or_else(|| built_in().next())
+}
+
 /// Runs the candidate on made-up data, in a thread of its own so that a hang can be noticed.
 ///
-/// `Err` says what went wrong: a wrong answer, a failure, a panic or a hang.
+/// `Ok` has the seconds it took when warm; `Err` says what went wrong: a wrong answer, a failure, a panic or a hang.
 pub(crate) fn verify(
     candidate: &Candidate,
-    trusted: &[Candidate],
+    judge: Option<&Candidate>,
     workload: &Workload,
     device: &Arc<CpuDevice>,
     patience: Option<Duration>,
-) -> Result<(), String> {
-    let built_in = || trusted.iter().filter(|c| !c.kernel.is_custom());
-    let reference =
-        built_in().find(|c| c.kernel.variant() == Variant::Naive && c.cost.operations <= AFFORDABLE);
-    let Some(judge) = reference.or_else(|| built_in().next()) else {
+) -> Result<f64, String> {
+    let Some(judge) = judge else {
         return Err("no built-in kernel takes this workload, so the answer cannot be checked".into());
     };
     let (sender, receiver) = mpsc::channel();
@@ -53,23 +59,57 @@ fn compare(
     judge: &Candidate,
     workload: &Workload,
     device: &CpuDevice,
-) -> Result<(), String> {
+) -> Result<f64, String> {
     let mut expected = Probe::new(workload, device).map_err(|e| e.to_string())?;
-    run_caught(&judge.kernel, &mut expected.call(workload, &judge.parameters, device))?;
+    run(judge, &mut expected, workload, device)?;
     let mut found = Probe::new(workload, device).map_err(|e| e.to_string())?;
-    run_caught(&candidate.kernel, &mut found.call(workload, &candidate.parameters, device))?;
+    run(candidate, &mut found, workload, device)?;
     found.same_outputs(&expected, workload).map_err(|difference| {
         format!("wrong answer against {} on made-up data: {difference}", judge.kernel.name())
-    })
+    })?;
+    // The first run met cold memory and may have been the compiler's or loader's; the next one is the kernel's own.
+    let mut again = Probe::new(workload, device).map_err(|e| e.to_string())?;
+    run(candidate, &mut again, workload, device)
+}
+
+/// Runs a candidate on a probe and returns the seconds it took.
+fn run(
+    candidate: &Candidate,
+    probe: &mut Probe,
+    workload: &Workload,
+    device: &CpuDevice,
+) -> Result<f64, String> {
+    let mut call = probe.call(workload, &candidate.parameters, device);
+    let start = Instant::now();
+    run_caught(&candidate.kernel, &mut call).map_err(|failure| failure.to_string())?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// How a launch went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LaunchFailure {
+    /// The kernel said so itself.
+    Refused(String),
+    /// It panicked, so nothing about it can be trusted any more.
+    Panicked(String),
+}
+
+impl fmt::Display for LaunchFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(text) => f.pad(text),
+            Self::Panicked(text) => write!(f, "panicked: {text}"),
+        }
+    }
 }
 
 /// Launches a kernel; a panic becomes an error.
-pub(crate) fn run_caught(kernel: &KernelHandle, call: &mut Call<'_>) -> Result<(), String> {
+pub(crate) fn run_caught(kernel: &KernelHandle, call: &mut Call<'_>) -> Result<(), LaunchFailure> {
     let kernel: &dyn Kernel = &**kernel;
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| kernel.launch(call))) {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(panic) => Err(format!("panicked: {}", panic_text(&*panic))),
+        Ok(Err(error)) => Err(LaunchFailure::Refused(error.to_string())),
+        Err(panic) => Err(LaunchFailure::Panicked(panic_text(&*panic).to_owned())),
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
-use shapewise::ops::{OperationKind, Refusal, Workload};
-use shapewise::selection::{Candidate, Decision, Policy};
+use shapewise::ops::{OperationKind, Refusal};
+use shapewise::selection::{Decision, Policy, Situation};
 use shapewise::{DType, Error, Runtime};
 
 use crate::common::compare::{Tolerance, differs};
@@ -30,7 +30,8 @@ impl Policy for AtPoint {
         "conformance"
     }
 
-    fn decide(&self, _workload: &Workload, candidates: &[Candidate]) -> Decision {
+    fn decide(&self, situation: &Situation<'_>) -> Decision {
+        let candidates = situation.candidates;
         self.points.store(candidates.len(), Ordering::Relaxed);
         let index = self.point.load(Ordering::Relaxed).min(candidates.len() - 1);
         Decision { index, reason: "its turn".into() }

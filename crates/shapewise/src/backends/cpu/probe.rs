@@ -2,7 +2,7 @@
 
 use super::{CpuDevice, PooledBytes};
 use crate::error::Result;
-use crate::ops::{Call, Parameters, TensorDesc, Workload};
+use crate::ops::{Call, Parameters, Request, TensorDesc, Workload};
 use crate::tensor::{DType, Layout, TensorView};
 use half::{bf16, f16};
 use num_complex::Complex;
@@ -34,6 +34,16 @@ impl Probe {
         parameters: &'a Parameters,
         device: &'a CpuDevice,
     ) -> Call<'a> {
+        Call::new(workload, parameters, &self.pointers(workload), device)
+    }
+
+    /// A request for the runtime on this memory.
+    pub fn request<'a>(&'a mut self, workload: &Workload) -> Request<'a> {
+        Request::again(workload, &self.pointers(workload))
+    }
+
+    /// The first element of every operand.
+    fn pointers(&mut self, workload: &Workload) -> Vec<*mut u8> {
         let sizes = workload.operands().iter().map(|o| o.dtype.size());
         let mut pointers: Vec<*mut u8> = self
             .buffers
@@ -44,7 +54,7 @@ impl Probe {
         if workload.in_place() {
             pointers[0] = pointers[workload.inputs().len()];
         }
-        Call::new(workload, parameters, &pointers, device)
+        pointers
     }
 
     /// Whether every output agrees with another probe's within the tolerance of its element type.

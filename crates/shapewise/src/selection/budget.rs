@@ -1,0 +1,94 @@
+//! What exploring may cost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The share of run time that may be lost to exploring.
+///
+/// Lost is what a trial took above the candidate that would have run otherwise. An advance lets the first calls of a
+/// process explore at all: nothing has run yet then.
+#[derive(Debug)]
+pub struct Budget {
+    share: f64,
+    advance: f64,
+    /// Nanoseconds.
+    run: AtomicU64,
+    lost: AtomicU64,
+    trials: AtomicU64,
+}
+
+/// Time lost before anything ran: too short for anyone to notice.
+const ADVANCE: Duration = Duration::from_millis(10);
+
+impl Budget {
+    /// A budget of this share; 0 never explores.
+    pub fn new(share: f64) -> Self {
+        let advance = if share > 0.0 { ADVANCE.as_secs_f64() } else { 0.0 };
+        let [run, lost, trials] = [const { AtomicU64::new(0) }; 3];
+        Self { share, advance, run, lost, trials }
+    }
+
+    /// Whether exploring is allowed at all.
+    pub fn explores(&self) -> bool {
+        self.share > 0.0
+    }
+
+    /// Whether a trial that is expected to lose this many seconds is within the budget.
+    pub fn affords(&self, seconds: f64) -> bool {
+        self.explores() && self.lost() + seconds <= self.share * self.run() + self.advance
+    }
+
+    /// Counts time that calls took.
+    #[inline]
+    pub fn ran(&self, seconds: f64) {
+        self.run.fetch_add(nanoseconds(seconds), Ordering::Relaxed);
+    }
+
+    /// Counts a trial and what it lost.
+    pub fn tried(&self, lost: f64) {
+        self.lost.fetch_add(nanoseconds(lost), Ordering::Relaxed);
+        self.trials.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Seconds of all calls, estimated from the timed ones.
+    pub fn run(&self) -> f64 {
+        self.run.load(Ordering::Relaxed) as f64 * 1e-9
+    }
+
+    /// Seconds lost to trials.
+    pub fn lost(&self) -> f64 {
+        self.lost.load(Ordering::Relaxed) as f64 * 1e-9
+    }
+
+    /// Number of trials.
+    pub fn trials(&self) -> u64 {
+        self.trials.load(Ordering::Relaxed)
+    }
+}
+
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9).max(0.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_what_ran_is_what_may_be_lost() {
+        let budget = Budget::new(0.01);
+        assert!(budget.affords(0.009) && !budget.affords(0.011));
+        budget.ran(10.0);
+        assert!(budget.affords(0.1) && !budget.affords(0.12));
+        budget.tried(0.1);
+        assert!(budget.affords(0.009) && !budget.affords(0.011));
+        assert_eq!(budget.trials(), 1);
+    }
+
+    #[test]
+    fn no_share_means_never() {
+        let budget = Budget::new(0.0);
+        budget.ran(1e6);
+        assert!(!budget.explores() && !budget.affords(0.0));
+    }
+}

@@ -1,0 +1,456 @@
+//! Picks a candidate for each workload, races the close ones on the user's own calls, and remembers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use super::trials::{Trial, Trials};
+use super::{
+    Budget, Candidate, Candidates, Choice, Decision, DecisionTable, Entry, Explanation, KernelRegistry,
+    LaunchFailure, Limits, Policy, SelectionAlgorithm, Situation, judge, verify,
+};
+use crate::backends::cpu::CpuDevice;
+use crate::device::{Device, DeviceInfo, Fingerprint};
+use crate::error::{Error, Result};
+use crate::modelling::Training;
+use crate::ops::{OperationKind, Request, Workload, WorkloadKey};
+use crate::store::{Evidence, Pinned, Store, unix_ms};
+use crate::tracking::{
+    self, Accuracy, HALF_LIFE, History, KernelStatistics, Learner, Measurement, Models, Observed,
+    RETENTION_HALF_LIVES, Timings,
+};
+
+/// Workloads whose history is kept in memory; the store has them all.
+const MOST_HISTORIES: usize = 1 << 16;
+
+/// What every table of one runtime shares: kernels, evidence, models.
+pub(crate) struct Knowledge {
+    pub registry: KernelRegistry,
+    pub device: Arc<CpuDevice>,
+    pub limits: Limits,
+    pub budget: Budget,
+    pub store: Arc<dyn Store>,
+    pub models: Arc<ArcSwap<Models>>,
+    learner: Learner,
+    fingerprint: Fingerprint,
+    histories: Mutex<HashMap<WorkloadKey, Arc<History>>>,
+    pinned: Mutex<HashMap<WorkloadKey, Pinned>>,
+    frozen: bool,
+    /// Whether anyone will read what is measured: a frozen runtime and one without peaks learn nothing.
+    learns: bool,
+}
+
+impl Knowledge {
+    /// Loads what the store has about this device.
+    pub fn new(
+        device: Arc<CpuDevice>,
+        limits: Limits,
+        exploration: f64,
+        algorithm: SelectionAlgorithm,
+        training: Training,
+        store: Arc<dyn Store>,
+    ) -> Self {
+        let models: Arc<ArcSwap<Models>> = Arc::default();
+        let fingerprint = Fingerprint::of(device.info());
+        let frozen = algorithm == SelectionAlgorithm::Frozen;
+        let learns = !frozen && device.info().peaks.is_some();
+        let knowledge = Self {
+            registry: KernelRegistry::default(),
+            limits,
+            budget: Budget::new(if frozen { 0.0 } else { exploration }),
+            learner: Learner::new(device.info().clone(), Arc::clone(&store), Arc::clone(&models), training),
+            device,
+            store,
+            models,
+            fingerprint,
+            histories: Mutex::default(),
+            pinned: Mutex::default(),
+            frozen,
+            learns,
+        };
+        if let Err(error) = knowledge.recall() {
+            tracing::warn!(%error, "the store could not be read; this process starts without its evidence");
+        }
+        knowledge
+    }
+
+    fn recall(&self) -> crate::store::Result<()> {
+        let oldest = unix_ms() - HALF_LIFE.as_millis() as i64 * i64::from(RETENTION_HALF_LIVES);
+        self.store.prune(oldest)?;
+        if self.frozen {
+            let pinned = self.store.pinned(&self.fingerprint)?;
+            let mut known = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+            known.extend(pinned.into_iter().map(|p| (p.workload, p)));
+            return Ok(());
+        }
+        let sources: HashMap<&str, u64> = OperationKind::ALL
+            .iter()
+            .flat_map(|operation| operation.kernels())
+            .map(|kernel| (kernel.name(), kernel.source()))
+            .collect();
+        // A kernel whose code has changed starts anew; a user's kernel is not registered yet and judged by its name.
+        let valid = |row: &Evidence| sources.get(&*row.kernel).is_none_or(|&source| source == row.source);
+        let rows: Vec<Evidence> = self.store.load(&self.fingerprint)?.into_iter().filter(valid).collect();
+        for row in rows.iter().filter(|row| !row.busy) {
+            let timings = Timings {
+                seconds: row.seconds,
+                samples: u64::from(row.samples),
+                spread: row.spread,
+                at: row.measured_at,
+            };
+            let history = self.history(row.workload);
+            history.add(&row.kernel, &row.parameters, &timings);
+            history.set_raced();
+        }
+        self.learner.begin_with(&rows);
+        Ok(())
+    }
+
+    /// What is known about a workload.
+    pub fn history(&self, key: WorkloadKey) -> Arc<History> {
+        let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        if histories.len() >= MOST_HISTORIES && !histories.contains_key(&key) {
+            // Those that a table still uses stay with it; the others come back from the store in the next process.
+            histories.retain(|_, history| Arc::strong_count(history) > 1);
+        }
+        Arc::clone(histories.entry(key).or_default())
+    }
+
+    /// Waits until everything measured is written and learned.
+    pub fn flush(&self) {
+        self.learner.flush();
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    /// The pinned decision for a workload, or `wanted` if there was none; the first process to pin wins.
+    fn pin(&self, key: WorkloadKey, wanted: &Candidate) -> Pinned {
+        let mut known = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pinned) = known.get(&key) {
+            return pinned.clone();
+        }
+        let wanted = Pinned {
+            workload: key,
+            kernel: wanted.kernel.name().to_owned(),
+            source: wanted.kernel.source(),
+            parameters: wanted.parameters.to_string(),
+        };
+        let pinned = self.store.pin(&self.fingerprint, &wanted).unwrap_or_else(|error| {
+            tracing::warn!(%error, "a frozen choice could not be kept; it holds in this process only");
+            wanted
+        });
+        known.insert(key, pinned.clone());
+        pinned
+    }
+}
+
+/// Picks kernels by evidence: one table of decisions over the knowledge that a runtime's tables share.
+pub struct AdaptiveKernelSelector {
+    pub(crate) knowledge: Arc<Knowledge>,
+    pub(crate) table: DecisionTable,
+    algorithm: SelectionAlgorithm,
+    policy: Arc<dyn Policy>,
+    /// The only kernel that may be used for its operation.
+    forced: Option<(String, OperationKind)>,
+}
+
+/// What was considered for a workload.
+pub(crate) struct Considered {
+    pub candidates: Candidates,
+    pub decision: Decision,
+    pub history: Arc<History>,
+    /// Whose answer users' kernels are checked against.
+    judge: Option<Candidate>,
+}
+
+impl AdaptiveKernelSelector {
+    pub(crate) fn new(
+        knowledge: Arc<Knowledge>,
+        algorithm: SelectionAlgorithm,
+        policy: Arc<dyn Policy>,
+    ) -> Self {
+        Self { knowledge, table: DecisionTable::default(), algorithm, policy, forced: None }
+    }
+
+    /// The same knowledge with one kernel forced for its operation.
+    pub(crate) fn forcing(&self, kernel: &str, operation: OperationKind) -> Self {
+        Self {
+            knowledge: Arc::clone(&self.knowledge),
+            table: DecisionTable::default(),
+            algorithm: self.algorithm,
+            policy: Arc::clone(&self.policy),
+            forced: Some((kernel.to_owned(), operation)),
+        }
+    }
+
+    /// Whether a kernel is forced.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.forced.is_some()
+    }
+
+    /// The kernel that is forced.
+    pub(crate) fn forced(&self) -> Option<&str> {
+        self.forced.as_ref().map(|(name, _)| &**name)
+    }
+
+    /// How it chooses.
+    pub fn algorithm(&self) -> SelectionAlgorithm {
+        self.algorithm
+    }
+
+    /// What exploring has cost so far, and what it may cost.
+    pub fn budget(&self) -> &Budget {
+        &self.knowledge.budget
+    }
+
+    /// Every candidate for a workload, with what is known about its time.
+    pub fn candidates(&self, workload: &Workload) -> Result<Vec<Candidate>> {
+        Ok(self.consider(workload)?.candidates.accepted)
+    }
+
+    /// Whether a request would be launched at once: the very look-up that every call does.
+    #[inline]
+    pub fn is_decided(&self, request: &Request<'_>) -> bool {
+        let generation = self.knowledge.registry.generation();
+        let due = |entry: &Entry| std::hint::black_box(!entry.workload.operands().is_empty());
+        self.table.with(&request.words, generation, due).is_some()
+    }
+
+    /// What each kernel did in this process.
+    pub fn statistics(&self) -> Vec<KernelStatistics> {
+        tracking::kernels(&self.observed())
+    }
+
+    /// How good the choices were, in hindsight.
+    pub fn accuracy(&self) -> Vec<Accuracy> {
+        tracking::accuracy(&self.observed())
+    }
+
+    /// The models trained so far.
+    pub fn models(&self) -> Arc<Models> {
+        self.knowledge.models.load_full()
+    }
+
+    fn observed(&self) -> Vec<Observed> {
+        let observe = |entry: Arc<Entry>| {
+            let candidate = &entry.choice.candidate;
+            let mut tracks = entry.history.tracks();
+            let running = tracks.iter_mut().find(|t| candidate.is(&t.kernel, &t.parameters));
+            if let Some(track) = running.filter(|_| entry.trials.is_none()) {
+                track.executions += entry.watch.calls();
+            }
+            Observed {
+                operation: entry.workload.kind(),
+                backend: candidate.kernel.backend(),
+                current: (candidate.kernel.name().to_owned(), candidate.parameters.to_string()),
+                switches: entry.history.switches(),
+                tracks,
+            }
+        };
+        self.table.entries().into_iter().map(observe).collect()
+    }
+
+    /// Candidates with what is known about their times, and the decision among them.
+    pub(crate) fn consider(&self, workload: &Workload) -> Result<Considered> {
+        let knowledge = &*self.knowledge;
+        let key = workload.key();
+        let history = knowledge.history(key);
+        let (info, limits) = (knowledge.info(), &knowledge.limits);
+        let mut candidates = Candidates::gather(&knowledge.registry, workload, info, limits);
+        candidates.set_aside(&history);
+        let has_custom = candidates.accepted.iter().any(|c| c.kernel.is_custom());
+        let judge = if has_custom { judge(&candidates.accepted).cloned() } else { None };
+        self.keep_forced(workload, &mut candidates)?;
+        if candidates.accepted.is_empty() {
+            let refusals = candidates.refusals();
+            return Err(Error::NoKernel { workload: workload.to_string(), refusals });
+        }
+        knowledge.models.load().attach(workload, &mut candidates.accepted, info);
+        for candidate in &mut candidates.accepted {
+            candidate.measured = history.measured(candidate.kernel.name(), &candidate.parameters);
+            candidate.predicted = self.policy.believe(candidate);
+        }
+        let last = history.current();
+        let situation = Situation {
+            workload,
+            candidates: &candidates.accepted,
+            last: last.as_ref().map(|(kernel, parameters)| (&**kernel, &**parameters)),
+        };
+        let mut decision = self.policy.decide(&situation);
+        if self.forced.as_ref().is_some_and(|(_, operation)| *operation == workload.kind()) {
+            decision.reason = "forced by `with_kernel`".into();
+        }
+        if knowledge.frozen && self.forced.is_none() {
+            let pinned = knowledge.pin(key, &candidates.accepted[decision.index]);
+            let found = candidates.accepted.iter().position(|c| c.is(&pinned.kernel, &pinned.parameters));
+            if let Some(index) = found {
+                decision = Decision { index, reason: "frozen: the choice that was kept".into() };
+            }
+        }
+        Ok(Considered { candidates, decision, history, judge })
+    }
+
+    /// Leaves only the points of the forced kernel, if one is forced for this operation.
+    fn keep_forced(&self, workload: &Workload, candidates: &mut Candidates) -> Result<()> {
+        let Some((name, operation)) = &self.forced else { return Ok(()) };
+        if *operation != workload.kind() {
+            return Ok(());
+        }
+        candidates.accepted.retain(|c| c.kernel.name() == name);
+        if candidates.accepted.is_empty() {
+            let refusals = candidates.refusals().into_iter().filter(|(kernel, _)| kernel == name);
+            return Err(Error::NoKernel { workload: workload.to_string(), refusals: refusals.collect() });
+        }
+        Ok(())
+    }
+
+    /// The entry for a workload, decided now if it was not before.
+    pub(crate) fn entry(&self, workload: &Workload) -> Result<Arc<Entry>> {
+        let registry = &self.knowledge.registry;
+        if let Some(entry) = self.table.get(workload, registry.generation()) {
+            return Ok(entry);
+        }
+        self.open(&Arc::new(workload.clone()), false)
+    }
+
+    /// Decides a workload anew and publishes the entry; `drifted` makes even measured rivals race again.
+    pub(crate) fn open(&self, workload: &Arc<Workload>, drifted: bool) -> Result<Arc<Entry>> {
+        let generation = self.knowledge.registry.generation();
+        let considered = self.admit(workload)?;
+        let Considered { candidates, decision, history, .. } = considered;
+        let accepted = &candidates.accepted;
+        let mut trials = None;
+        if self.knowledge.budget.explores() {
+            let raced = history.raced() && !drifted;
+            // A user's kernel joins only after its check; what a decided race has measured needs no other race.
+            trials = Trials::new(accepted, decision.index, |c| {
+                if c.measured.is_some() { !raced } else { !c.kernel.is_custom() }
+            });
+        }
+        let candidate = Arc::new(accepted[decision.index].clone());
+        history.select(candidate.kernel.name(), &candidate.parameters.to_string());
+        let choice = Choice { candidate, reason: decision.reason };
+        let entry = Entry::new(Arc::clone(workload), generation, choice, trials, history);
+        // A kernel added, removed or quarantined meanwhile makes the entry stale; it then serves this call only.
+        if generation == self.knowledge.registry.generation() {
+            self.table.publish(&entry);
+        }
+        Ok(entry)
+    }
+
+    /// Considers a workload with every user's kernel checked that could win.
+    fn admit(&self, workload: &Workload) -> Result<Considered> {
+        loop {
+            let considered = self.consider(workload)?;
+            let accepted = &considered.candidates.accepted;
+            let tracks = considered.history.tracks();
+            let known = |c: &Candidate| tracks.iter().any(|t| t.kernel == c.kernel.name());
+            let picked = &accepted[considered.decision.index];
+            let unchecked = (picked.kernel.is_custom() && picked.measured.is_none()).then_some(picked);
+            // Its first point is timed whatever it claims to cost: claims may be wrong in both directions.
+            let first = || accepted.iter().find(|c| c.kernel.is_custom() && !known(c));
+            let Some(candidate) = unchecked.or_else(first) else { return Ok(considered) };
+            let name = candidate.kernel.name();
+            let knowledge = &*self.knowledge;
+            let judge = considered.judge.as_ref();
+            match verify(candidate, judge, workload, &knowledge.device, knowledge.limits.check) {
+                Ok(seconds) => {
+                    let timings = Timings { seconds, samples: 1, spread: None, at: unix_ms() };
+                    considered.history.add(name, &candidate.parameters.to_string(), &timings);
+                }
+                Err(reason) => {
+                    knowledge.registry.quarantine(name, reason.clone());
+                    if self.is_forced() {
+                        return Err(Error::KernelFailed { kernel: name.to_owned(), reason });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A settled choice has become slower: its candidates race again, with what is known now.
+    pub(crate) fn reopen(&self, entry: &Entry) {
+        // Without predictions nobody could join a race.
+        if !self.knowledge.budget.explores() || !self.knowledge.learns {
+            return;
+        }
+        tracing::info!(workload = %entry.workload, "a kernel became slower; its workload is open again");
+        if let Err(error) = self.open(&entry.workload, true) {
+            tracing::warn!(%error, "a workload could not be decided anew");
+        }
+    }
+
+    /// Ends a race: what was measured becomes evidence, and the policy decides with it.
+    pub(crate) fn settle(&self, entry: &Entry, trials: &Trials) {
+        let mut candidates = Vec::new();
+        for Trial { candidate, times, .. } in trials.results() {
+            let Some(timings) = Timings::of(times) else { continue };
+            let parameters = candidate.parameters.to_string();
+            entry.history.replace(candidate.kernel.name(), &parameters, &timings);
+            let mut candidate = candidate.clone();
+            candidate.measured = entry.history.measured(candidate.kernel.name(), &candidate.parameters);
+            candidate.predicted = self.policy.believe(&candidate);
+            self.learn(entry, &Arc::new(candidate.clone()), timings);
+            candidates.push(candidate);
+        }
+        if candidates.is_empty() {
+            return;
+        }
+        entry.history.set_raced();
+        let last = entry.history.current();
+        let situation = Situation {
+            workload: &entry.workload,
+            candidates: &candidates,
+            last: last.as_ref().map(|(kernel, parameters)| (&**kernel, &**parameters)),
+        };
+        let decision = self.policy.decide(&situation);
+        let candidate = Arc::new(candidates.swap_remove(decision.index));
+        entry.history.select(candidate.kernel.name(), &candidate.parameters.to_string());
+        let reason = format!("won a race on this workload's own calls; {}", decision.reason);
+        let (workload, history) = (Arc::clone(&entry.workload), Arc::clone(&entry.history));
+        let choice = Choice { candidate, reason };
+        self.table.publish(&Entry::new(workload, entry.generation, choice, None, history));
+    }
+
+    /// Notes what a settled choice takes; `anew` if what it took before no longer counts. Does not allocate.
+    pub(crate) fn remember(&self, entry: &Entry, timings: Timings, anew: bool) {
+        let kernel = entry.choice.candidate.kernel.name();
+        if anew {
+            entry.history.replace(kernel, &entry.parameters, &timings);
+        } else {
+            entry.history.add(kernel, &entry.parameters, &timings);
+        }
+        self.learn(entry, &entry.choice.candidate, timings);
+    }
+
+    /// Sends timings to the store and the models.
+    fn learn(&self, entry: &Entry, candidate: &Arc<Candidate>, timings: Timings) {
+        if self.knowledge.learns {
+            let (workload, candidate) = (Arc::clone(&entry.workload), Arc::clone(candidate));
+            self.knowledge.learner.send(Measurement { workload, candidate, timings });
+        }
+    }
+
+    /// Sets a candidate aside: everywhere if it panicked, for this workload if it only failed.
+    pub(crate) fn set_aside(&self, candidate: &Candidate, history: &History, failure: &LaunchFailure) {
+        let name = candidate.kernel.name();
+        history.failed(name, &candidate.parameters.to_string(), &failure.to_string());
+        match failure {
+            LaunchFailure::Panicked(_) => self.knowledge.registry.quarantine(name, failure.to_string()),
+            LaunchFailure::Refused(reason) => {
+                tracing::warn!(kernel = name, reason, "kernel set aside for one workload");
+            }
+        }
+    }
+
+    /// Why a workload runs the candidate it runs.
+    pub(crate) fn explain(&self, workload: &Workload) -> Result<Explanation> {
+        let considered = self.consider(workload)?;
+        let policy = if self.is_forced() { "forced" } else { self.policy.name() };
+        let entry = self.table.get(workload, self.knowledge.registry.generation());
+        Ok(Explanation::new(workload, self.knowledge.info(), policy, &considered, entry.as_deref()))
+    }
+}

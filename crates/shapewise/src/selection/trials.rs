@@ -1,0 +1,268 @@
+//! The race between candidates whose predictions overlap: the user's own calls are the trials.
+
+use super::Candidate;
+use crate::modelling::Prediction;
+
+/// Candidates that race at once; the others wait until one of these is beaten.
+const AT_ONCE: usize = 4;
+/// Candidates that take part in one race at most.
+const AT_MOST: usize = 12;
+/// A candidate expected above this multiple of the leader is never tried.
+pub(crate) const HOPELESS: f64 = 2.0;
+/// Rounds after which the lead is settled however close it is.
+const LAST_ROUND: usize = 7;
+/// Paired log difference that is worth telling apart.
+const MATTERS: f64 = 0.01;
+
+/// A race over the first calls of a workload.
+pub(crate) struct Trials {
+    racing: Vec<Trial>,
+    /// Not tried yet, most promising last.
+    waiting: Vec<Candidate>,
+    /// Out of the race, kept for what was measured.
+    beaten: Vec<Trial>,
+    position: usize,
+    run_in_block: usize,
+    joined: usize,
+}
+
+/// A candidate and what it took.
+pub(crate) struct Trial {
+    pub candidate: Candidate,
+    /// Seconds, one for each round.
+    pub times: Vec<f64>,
+    /// Calls it computed.
+    pub runs: u64,
+    /// The shortest of the block that is under way.
+    block: f64,
+}
+
+impl Trial {
+    fn new(candidate: Candidate) -> Self {
+        Self { candidate, times: Vec::new(), runs: 0, block: f64::INFINITY }
+    }
+
+    /// The middle of what was measured here, or what is expected.
+    pub fn estimate(&self) -> f64 {
+        median(&self.times).or(self.candidate.predicted.map(|p| p.seconds)).unwrap_or(f64::INFINITY)
+    }
+}
+
+impl Trials {
+    /// A race led by `candidates[leader]` among those whose interval overlaps its own; `None` when it has no rival.
+    /// Rivals are those that `may_join`.
+    pub fn new(
+        candidates: &[Candidate],
+        leader: usize,
+        may_join: impl Fn(&Candidate) -> bool,
+    ) -> Option<Self> {
+        let lead = candidates[leader].predicted?;
+        let others = (0..candidates.len()).filter(|&i| i != leader).map(|i| &candidates[i]);
+        let others = others.filter(|c| may_join(c));
+        let mut rivals: Vec<(Prediction, &Candidate)> =
+            others.filter_map(|c| c.predicted.map(|p| (p, c))).collect();
+        rivals.sort_by(|(a, _), (b, _)| b.seconds.total_cmp(&a.seconds));
+        let mut waiting: Vec<Candidate> = rivals.into_iter().map(|(_, c)| c.clone()).collect();
+        let mut racing = vec![Trial::new(candidates[leader].clone())];
+        while racing.len() < AT_ONCE && waiting.last().is_some_and(|c| may_beat(c, lead.seconds, lead.high)) {
+            racing.extend(waiting.pop().map(Trial::new));
+        }
+        let joined = racing.len();
+        let trials = Self { racing, waiting, beaten: Vec::new(), position: 0, run_in_block: 0, joined };
+        (joined > 1).then_some(trials)
+    }
+
+    /// The candidate whose turn it is.
+    pub fn turn(&self) -> &Candidate {
+        &self.racing[self.position].candidate
+    }
+
+    /// Seconds the turn is expected to take above the leader.
+    pub fn stake(&self) -> f64 {
+        let best = self.racing.iter().map(Trial::estimate).fold(f64::INFINITY, f64::min);
+        (self.racing[self.position].estimate() - best).max(0.0)
+    }
+
+    /// The candidate to run where there is no room for a trial.
+    pub fn leader(&self) -> &Candidate {
+        &self.racing[self.best()].candidate
+    }
+
+    fn best(&self) -> usize {
+        let estimates: Vec<f64> = self.racing.iter().map(Trial::estimate).collect();
+        (0..estimates.len()).min_by(|&a, &b| estimates[a].total_cmp(&estimates[b])).unwrap_or(0)
+    }
+
+    /// Takes the time of the candidate whose turn it is; returns what it lost against the leader.
+    pub fn record(&mut self, seconds: f64) -> f64 {
+        let lost = {
+            let others = self.racing.iter().enumerate().filter(|&(i, _)| i != self.position);
+            let best = others.map(|(_, t)| t.estimate()).fold(f64::INFINITY, f64::min);
+            if best.is_finite() { (seconds - best).max(0.0) } else { 0.0 }
+        };
+        let trial = &mut self.racing[self.position];
+        trial.runs += 1;
+        trial.block = trial.block.min(seconds);
+        self.run_in_block += 1;
+        if self.run_in_block >= block_length(trial.block) {
+            trial.times.push(trial.block);
+            trial.block = f64::INFINITY;
+            self.run_in_block = 0;
+            self.position += 1;
+        }
+        if self.position == self.racing.len() {
+            self.position = 0;
+            self.eliminate();
+        }
+        lost
+    }
+
+    /// Whether nobody is left to beat.
+    pub fn finished(&self) -> bool {
+        self.racing.len() == 1 && !self.racing[0].times.is_empty()
+    }
+
+    /// Everyone that took part, the winner first.
+    pub fn results(&self) -> impl Iterator<Item = &Trial> {
+        self.racing.iter().chain(&self.beaten)
+    }
+
+    /// At the end of a round: out with those that are clearly slower, in with those that may be faster.
+    fn eliminate(&mut self) {
+        let best = self.best();
+        let lead = self.racing[best].times.clone();
+        let mut keep = Vec::new();
+        for (i, trial) in self.racing.drain(..).enumerate() {
+            if i == best || !clearly_slower(&trial.times, &lead) {
+                keep.push(trial);
+            } else {
+                self.beaten.push(trial);
+            }
+        }
+        // The leader stands first; the others keep their order, so that ties stay with the earlier prediction.
+        keep.sort_by(|a, b| a.estimate().total_cmp(&b.estimate()));
+        self.racing = keep;
+        let settled = self.racing.iter().all(|t| t.times.len() >= LAST_ROUND);
+        if settled {
+            self.beaten.extend(self.racing.drain(1..));
+        }
+        self.admit();
+    }
+
+    /// Lets waiting candidates in that may beat what was measured.
+    fn admit(&mut self) {
+        let lead = self.racing.iter().map(Trial::estimate).fold(f64::INFINITY, f64::min);
+        while self.racing.len() < AT_ONCE && self.joined < AT_MOST {
+            if !self.waiting.last().is_some_and(|c| may_beat(c, lead, lead)) {
+                break;
+            }
+            self.racing.extend(self.waiting.pop().map(Trial::new));
+            self.joined += 1;
+        }
+    }
+}
+
+/// Whether a candidate's interval reaches below `reach` and it is not hopeless beside a leader at `lead` seconds.
+fn may_beat(candidate: &Candidate, lead: f64, reach: f64) -> bool {
+    candidate.predicted.is_some_and(|p| p.low <= reach && p.seconds <= HOPELESS * lead)
+}
+
+/// Short calls are timed several times in a row and the shortest counts: switching kernels leaves cold caches.
+fn block_length(seconds: f64) -> usize {
+    match seconds {
+        s if s > 50e-6 => 1,
+        s if s > 10e-6 => 2,
+        _ => 4,
+    }
+}
+
+/// Whether one candidate's times are above the leader's by more than chance, compared round by round.
+fn clearly_slower(times: &[f64], lead: &[f64]) -> bool {
+    let rounds = times.len().min(lead.len());
+    // Those who joined later are compared over their own rounds, which are the last ones.
+    let late = |all: &[f64]| all[all.len() - rounds..].to_vec();
+    let differences: Vec<f64> = late(times).iter().zip(late(lead)).map(|(t, l)| (t / l).ln()).collect();
+    let least = differences.iter().copied().fold(f64::INFINITY, f64::min);
+    match rounds {
+        0 => false,
+        // Few rounds settle only large differences, so that one interruption decides nothing.
+        1 => least > 0.5,
+        2 => least > 0.1,
+        n => {
+            let mean = differences.iter().sum::<f64>() / n as f64;
+            let variance = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
+            let middle = median(&differences).unwrap_or(0.0);
+            let error = (variance / n as f64).sqrt();
+            middle > MATTERS && (mean > 2.0 * error || least > 0.0)
+        }
+    }
+}
+
+/// The middle of some numbers; of an even count the lower one, because interruptions only add.
+pub(crate) fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::candidates::tests::made_up;
+    use super::*;
+
+    /// Runs a race against true times, with some noise, and returns who won and how many calls it took.
+    fn race(candidates: &[Candidate], leader: usize, truth: &[f64]) -> (usize, usize) {
+        let mut trials = Trials::new(candidates, leader, |_| true).expect("there are rivals");
+        let mut state = 7u64;
+        let index = |c: &Candidate| c.parameters.threads() - 1;
+        for call in 0.. {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let noise = 1.0 + 0.04 * ((state >> 40) as f64 / (1u64 << 24) as f64 - 0.5);
+            // Every now and then something interrupts the call.
+            let interruption = if call % 17 == 16 { 30.0 } else { 1.0 };
+            trials.record(truth[index(trials.turn())] * noise * interruption);
+            if trials.finished() {
+                return (index(trials.leader()), call + 1);
+            }
+            assert!(call < 1000, "the race never ends");
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn the_fastest_wins_in_spite_of_predictions_and_interruptions() {
+        let candidates: Vec<_> = (1..=4).map(|i| made_up(i, 1e-3 + 1e-5 * f64::from(i), 1.3)).collect();
+        let (winner, calls) = race(&candidates, 0, &[1.3e-3, 1.2e-3, 1e-3, 1.1e-3]);
+        assert_eq!(winner, 2);
+        assert!(calls <= 4 * LAST_ROUND, "{calls}");
+    }
+
+    #[test]
+    fn a_leader_that_lied_lets_the_waiting_ones_in() {
+        let mut candidates = vec![made_up(1, 1e-6, 1.1), made_up(2, 1.1e-6, 1.1)];
+        candidates.extend((3..=8).map(|i| made_up(i, 1e-3 * f64::from(i), 1.1)));
+        let truth: Vec<f64> = (0..8).map(|i| if i < 2 { 0.1 } else { 1e-3 * f64::from(i + 1) }).collect();
+        assert_eq!(race(&candidates, 0, &truth).0, 2);
+    }
+
+    #[test]
+    fn nobody_hopeless_or_apart_joins() {
+        let apart = [made_up(1, 1.0, 1.1), made_up(2, 1.5, 1.1)];
+        assert!(Trials::new(&apart, 0, |_| true).is_none());
+        let hopeless = [made_up(1, 1.0, 3.0), made_up(2, 2.1, 3.0)];
+        assert!(Trials::new(&hopeless, 0, |_| true).is_none());
+        let close = [made_up(1, 1.0, 1.1), made_up(2, 1.05, 1.1)];
+        assert!(Trials::new(&close, 0, |_| false).is_none());
+        assert!(Trials::new(&close, 0, |_| true).is_some());
+    }
+
+    #[test]
+    fn what_a_turn_may_lose_is_known_before_it_is_taken() {
+        let candidates = [made_up(1, 1e-3, 1.5), made_up(2, 1.2e-3, 1.5)];
+        let mut trials = Trials::new(&candidates, 0, |_| true).unwrap();
+        assert_eq!(trials.stake(), 0.0);
+        assert_eq!(trials.record(1e-3), 0.0);
+        assert!((trials.stake() - 0.2e-3).abs() < 1e-9);
+        assert!((trials.record(1.5e-3) - 0.5e-3).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,146 @@
+//! Counts the calls of a settled choice and decides which of them are timed.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex};
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+
+use crate::tracking::{Drift, DriftDetector, Timings};
+
+/// Timing may cost this share of a kernel's time.
+const TIMING_SHARE: f64 = 0.005;
+/// The longest distance between two timed calls.
+const LONGEST_PERIOD: f64 = 1024.0;
+/// Timings that make the first expectation where there was none.
+const FIRST_LOOK: usize = 9;
+/// Timings kept for the next row of evidence.
+const KEPT: usize = 31;
+
+/// Seconds that timing one call costs: two readings of the clock and the bookkeeping, which takes about as long.
+static TIMING_COST: LazyLock<f64> = LazyLock::new(|| {
+    let readings = 64u32;
+    let attempt = || {
+        let start = Instant::now();
+        for _ in 0..readings {
+            std::hint::black_box(Instant::now());
+        }
+        start.elapsed().as_secs_f64() / f64::from(readings)
+    };
+    4.0 * (0..5).map(|_| attempt()).fold(f64::INFINITY, f64::min)
+});
+
+/// What is noted while a choice is in use.
+pub(crate) struct Watch {
+    calls: AtomicU64,
+    /// One less than the power of two of calls between two timings.
+    mask: AtomicU32,
+    /// Bits of the expected seconds; zero before anything is known.
+    expected: AtomicU64,
+    drift: DriftDetector,
+    recent: Mutex<Recent>,
+    used: AtomicBool,
+}
+
+/// The latest timings, oldest first.
+struct Recent {
+    samples: ArrayVec<f64, KEPT>,
+    /// Timings so far, and the number at which the next row of evidence is due.
+    seen: u64,
+    next_row: u64,
+}
+
+/// What a timed call led to.
+pub(crate) struct Noted {
+    /// The kernel became slower or faster than expected.
+    pub drift: Drift,
+    /// A row of evidence that is due.
+    pub row: Option<Timings>,
+}
+
+impl Watch {
+    /// `expected` seconds if they are known.
+    pub fn new(expected: Option<f64>) -> Self {
+        let watch = Self {
+            calls: AtomicU64::new(0),
+            mask: AtomicU32::new(0),
+            expected: AtomicU64::new(0),
+            drift: DriftDetector::default(),
+            recent: Mutex::new(Recent { samples: ArrayVec::new(), seen: 0, next_row: KEPT as u64 }),
+            used: AtomicBool::new(true),
+        };
+        if let Some(seconds) = expected {
+            watch.expect(seconds);
+        }
+        watch
+    }
+
+    fn expect(&self, seconds: f64) {
+        let period = (*TIMING_COST / (TIMING_SHARE * seconds)).clamp(1.0, LONGEST_PERIOD) as u32;
+        self.expected.store(seconds.to_bits(), Ordering::Relaxed);
+        self.mask.store(period.next_power_of_two() - 1, Ordering::Relaxed);
+    }
+
+    /// Counts a call and says whether it is to be timed.
+    #[inline]
+    pub fn due(&self) -> bool {
+        // Not an atomic addition: a count lost between threads changes nothing, and this is cheaper.
+        let calls = self.calls.load(Ordering::Relaxed) + 1;
+        self.calls.store(calls, Ordering::Relaxed);
+        calls as u32 & self.mask.load(Ordering::Relaxed) == 0
+    }
+
+    /// Calls so far.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Calls that one timed call stands for.
+    pub fn period(&self) -> u32 {
+        self.mask.load(Ordering::Relaxed) + 1
+    }
+
+    /// Whether there were calls since this was asked last.
+    pub fn used_since(&self) -> bool {
+        let calls = self.calls.load(Ordering::Relaxed) > 0;
+        self.used.swap(false, Ordering::Relaxed) && calls
+    }
+
+    /// Takes the time of one call. Never waits: where another thread is at it, the timing is dropped.
+    pub fn note(&self, seconds: f64) -> Noted {
+        let mut noted = Noted { drift: Drift::None, row: None };
+        let Ok(mut recent) = self.recent.try_lock() else { return noted };
+        self.used.store(true, Ordering::Relaxed);
+        recent.seen += 1;
+        if recent.samples.is_full() {
+            recent.samples.remove(0);
+        }
+        recent.samples.push(seconds);
+        let expected = f64::from_bits(self.expected.load(Ordering::Relaxed));
+        if expected > 0.0 {
+            noted.drift = self.drift.observe(seconds, expected);
+        } else if recent.samples.len() >= FIRST_LOOK {
+            self.follow(&recent);
+        }
+        if noted.drift != Drift::None {
+            // What was seen before no longer counts; the next timings say what to expect.
+            let latest = recent.samples.len().saturating_sub(FIRST_LOOK);
+            noted.row = Timings::of(&recent.samples[latest..]);
+            recent.samples.clear();
+            self.expected.store(0, Ordering::Relaxed);
+        }
+        if noted.row.is_none() && recent.seen >= recent.next_row {
+            // Rows become rarer, so that a workload's evidence grows with the logarithm of its calls.
+            recent.next_row *= 4;
+            noted.row = Timings::of(&recent.samples);
+        }
+        noted
+    }
+
+    /// Expects what the recent timings say.
+    fn follow(&self, recent: &Recent) {
+        if let Some(timings) = Timings::of(&recent.samples) {
+            self.expect(timings.seconds);
+        }
+    }
+}

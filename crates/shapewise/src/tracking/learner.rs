@@ -1,0 +1,245 @@
+//! The thread that keeps what was measured: it writes evidence to the store and trains the models, off the calls' way.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use super::Timings;
+use super::models::{Models, describe};
+use crate::device::{DeviceInfo, Fingerprint};
+use crate::modelling::{Example, FEATURES_VERSION, Features, Training, WorkloadFeatures};
+use crate::ops::{OperationKind, Workload, WorkloadKey};
+use crate::selection::Candidate;
+use crate::store::{Evidence, EvidenceId, Store};
+
+/// Measurements that may wait; above, they are dropped rather than keep a call waiting.
+const QUEUE: usize = 4096;
+/// Rows are written together after this long at most.
+const WRITE_EVERY: Duration = Duration::from_millis(500);
+/// The most examples a model is trained from; the newest stay.
+const MOST_EXAMPLES: usize = 8192;
+/// A model is trained anew when its examples have grown by this share, and by this number at least.
+const GROWTH: (f64, usize) = (0.1, 16);
+
+/// Some timings of one candidate on one workload, on their way to the learner.
+pub(crate) struct Measurement {
+    pub workload: Arc<Workload>,
+    pub candidate: Arc<Candidate>,
+    pub timings: Timings,
+}
+
+enum Message {
+    Measured(Measurement),
+    /// Answered when everything sent before is written and learned.
+    Flush(SyncSender<()>),
+}
+
+/// Where measurements go.
+pub(crate) struct Learner {
+    start: Start,
+    running: Mutex<Option<(SyncSender<Message>, JoinHandle<()>)>>,
+}
+
+#[derive(Clone)]
+struct Start {
+    device: Arc<DeviceInfo>,
+    store: Arc<dyn Store>,
+    models: Arc<ArcSwap<Models>>,
+    examples: Arc<Mutex<HashMap<OperationKind, Vec<Example>>>>,
+    training: Training,
+}
+
+impl Learner {
+    /// A learner that starts its thread with the first measurement.
+    pub fn new(
+        device: DeviceInfo,
+        store: Arc<dyn Store>,
+        models: Arc<ArcSwap<Models>>,
+        training: Training,
+    ) -> Self {
+        let start = Start { device: Arc::new(device), store, models, examples: Arc::default(), training };
+        Self { start, running: Mutex::new(None) }
+    }
+
+    /// Takes what earlier processes measured and trains from it at once.
+    pub fn begin_with(&self, rows: &[Evidence]) {
+        let mut examples = self.start.examples.lock().unwrap_or_else(PoisonError::into_inner);
+        for row in rows {
+            if let (Ok(operation), Some(example)) = (row.operation.parse(), example(row)) {
+                examples.entry(operation).or_insert_with(Vec::new).push(example);
+            }
+        }
+        let mut models = Models::default();
+        for (&operation, list) in examples.iter() {
+            models.train(operation, list, &self.start.training);
+        }
+        self.start.models.store(Arc::new(models));
+    }
+
+    /// Hands a measurement over; never waits.
+    pub fn send(&self, measurement: Measurement) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.is_none() {
+            *running = self.start.clone().spawn();
+        }
+        let Some((sender, _)) = running.as_ref() else { return };
+        if let Err(TrySendError::Full(_)) = sender.try_send(Message::Measured(measurement)) {
+            tracing::debug!("a measurement was dropped: the learner is behind");
+        }
+    }
+
+    /// Waits until everything sent so far is written and learned.
+    pub fn flush(&self) {
+        let sender = {
+            let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.as_ref().map(|(sender, _)| sender.clone())
+        };
+        if let Some(sender) = sender {
+            let (done, wait) = sync_channel(1);
+            if sender.send(Message::Flush(done)).is_ok() {
+                // An error means that the thread is gone, and with it everything to wait for.
+                let _ = wait.recv();
+            }
+        }
+    }
+}
+
+impl Drop for Learner {
+    fn drop(&mut self) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((sender, thread)) = running {
+            drop(sender);
+            if thread.join().is_err() {
+                tracing::warn!("the learner thread panicked; its last measurements are lost");
+            }
+        }
+    }
+}
+
+impl Start {
+    fn spawn(self) -> Option<(SyncSender<Message>, JoinHandle<()>)> {
+        let (sender, receiver) = sync_channel(QUEUE);
+        let name = "shapewise-learner".to_owned();
+        match std::thread::Builder::new().name(name).spawn(move || self.run(&receiver)) {
+            Ok(thread) => Some((sender, thread)),
+            Err(error) => {
+                tracing::warn!(%error, "the learner thread could not be started; nothing is learned");
+                None
+            }
+        }
+    }
+
+    fn run(self, receiver: &Receiver<Message>) {
+        let device = Fingerprint::of(&self.device);
+        let mut rows = Vec::new();
+        let mut trained: HashMap<OperationKind, usize> = HashMap::new();
+        let mut written = Instant::now();
+        loop {
+            // Nothing to write means nothing to wake up for.
+            let message = if rows.is_empty() {
+                receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                receiver.recv_timeout(WRITE_EVERY)
+            };
+            let mut answer = None;
+            let ended = matches!(message, Err(RecvTimeoutError::Disconnected));
+            match message {
+                Ok(Message::Measured(measurement)) => {
+                    rows.push(evidence(&device, &measurement, &self.device))
+                }
+                Ok(Message::Flush(done)) => answer = Some(done),
+                Err(_) => {}
+            }
+            if !rows.is_empty() && (answer.is_some() || ended || written.elapsed() >= WRITE_EVERY) {
+                self.keep(&mut rows, &mut trained);
+                written = Instant::now();
+            }
+            if let Some(done) = answer {
+                // Whoever asked may have stopped waiting.
+                let _ = done.send(());
+            }
+            if ended {
+                return;
+            }
+        }
+    }
+
+    /// Writes the rows and trains the models that have grown enough.
+    fn keep(&self, rows: &mut Vec<Evidence>, trained: &mut HashMap<OperationKind, usize>) {
+        if let Err(error) = self.store.append(rows) {
+            tracing::warn!(%error, "evidence could not be written; it counts in this process only");
+        }
+        let mut grown = Vec::new();
+        {
+            let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
+            for row in rows.drain(..) {
+                let (Ok(operation), Some(example)) = (row.operation.parse(), example(&row)) else { continue };
+                let list = examples.entry(operation).or_insert_with(Vec::new);
+                list.push(example);
+                if list.len() > MOST_EXAMPLES {
+                    list.drain(..MOST_EXAMPLES / 8);
+                }
+            }
+            for (&operation, list) in examples.iter() {
+                let before = trained.get(&operation).copied().unwrap_or(0);
+                let step = GROWTH.1.max((before as f64 * GROWTH.0) as usize);
+                if list.len() >= before + step || list.len() < before {
+                    grown.push((operation, list.clone()));
+                }
+            }
+        }
+        if grown.is_empty() {
+            return;
+        }
+        let mut models = Models::clone(&self.models.load());
+        for (operation, list) in grown {
+            trained.insert(operation, list.len());
+            models.train(operation, &list, &self.training);
+        }
+        self.models.store(Arc::new(models));
+    }
+}
+
+/// A row of evidence from a measurement.
+fn evidence(device: &Fingerprint, measurement: &Measurement, info: &DeviceInfo) -> Evidence {
+    let Measurement { workload, candidate, timings } = measurement;
+    let features = describe(&WorkloadFeatures::new(workload), candidate, info);
+    Evidence {
+        id: EvidenceId::new(),
+        device: device.clone(),
+        operation: workload.kind().name().to_owned(),
+        workload: workload.key(),
+        description: workload.to_string(),
+        kernel: candidate.kernel.name().to_owned(),
+        source: candidate.kernel.source(),
+        parameters: candidate.parameters.to_string(),
+        seconds: timings.seconds,
+        samples: u32::try_from(timings.samples).unwrap_or(u32::MAX),
+        spread: timings.spread,
+        busy: false,
+        baseline: candidate.roofline,
+        features: features.map_or(Vec::new(), |f| f.0.to_vec()),
+        features_version: FEATURES_VERSION,
+        measured_at: timings.at,
+    }
+}
+
+/// What a model learns from a row; `None` where it was made with other features or without a roofline.
+fn example(row: &Evidence) -> Option<Example> {
+    if row.features_version != FEATURES_VERSION || row.busy {
+        return None;
+    }
+    let features = Features(row.features.as_slice().try_into().ok()?);
+    let shape = shape_of(row.workload);
+    let example = Example { features, baseline: row.baseline?, seconds: row.seconds, shape, weight: 1.0 };
+    example.is_plausible().then_some(example)
+}
+
+/// The workload as the number that groups examples of one shape.
+pub(super) fn shape_of(key: WorkloadKey) -> u64 {
+    key.bits() as u64
+}

@@ -1,0 +1,66 @@
+//! The trained models of every operation, published together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::device::DeviceInfo;
+use crate::modelling::{Example, Features, OperationModel, Query, Terms, Training, WorkloadFeatures};
+use crate::ops::{OperationKind, Workload};
+use crate::selection::Candidate;
+
+/// A model for each operation that has evidence.
+#[derive(Clone, Default)]
+pub struct Models(HashMap<OperationKind, Arc<OperationModel>>);
+
+impl Models {
+    /// Trains the model of one operation and puts it in the place of the old one, which stays if training fails.
+    pub(crate) fn train(&mut self, operation: OperationKind, examples: &[Example], training: &Training) {
+        match OperationModel::train(examples, training) {
+            Ok(model) => {
+                self.0.insert(operation, Arc::new(model));
+            }
+            Err(error) => tracing::warn!(%operation, %error, "no model was trained"),
+        }
+    }
+
+    /// The model of an operation.
+    pub fn get(&self, operation: OperationKind) -> Option<&Arc<OperationModel>> {
+        self.0.get(&operation)
+    }
+
+    /// Gives candidates of a workload what the operation's model says about them.
+    pub(crate) fn attach(&self, workload: &Workload, candidates: &mut [Candidate], device: &DeviceInfo) {
+        let Some(model) = self.get(workload.kind()) else { return };
+        let shared = WorkloadFeatures::new(workload);
+        let mut asked = Vec::with_capacity(candidates.len());
+        let mut queries = Vec::with_capacity(candidates.len());
+        for (i, candidate) in candidates.iter().enumerate() {
+            if let (Some(features), Some(baseline)) =
+                (describe(&shared, candidate, device), candidate.roofline)
+            {
+                asked.push(i);
+                queries.push(Query { features, baseline });
+            }
+        }
+        let mut predictions = Vec::with_capacity(queries.len());
+        model.predict(shape(workload), &queries, &mut predictions);
+        for (i, prediction) in asked.into_iter().zip(predictions) {
+            candidates[i].learned = Some(prediction);
+        }
+    }
+}
+
+/// The features of a candidate; `None` where the device is not calibrated.
+pub(crate) fn describe(
+    shared: &WorkloadFeatures,
+    candidate: &Candidate,
+    device: &DeviceInfo,
+) -> Option<Features> {
+    let terms = Terms::of(&candidate.cost, device.peaks.as_ref()?)?;
+    Some(shared.candidate(candidate.kernel.name(), &candidate.parameters, &candidate.cost, &terms))
+}
+
+/// The number that groups examples of one workload.
+pub(crate) fn shape(workload: &Workload) -> u64 {
+    super::learner::shape_of(workload.key())
+}
