@@ -4,6 +4,7 @@ use crate::contestants::{Contestant, OURS, owned, writes};
 use crate::timing::{self, Plan, median};
 use anyhow::{Context, Result};
 use shapewise::device::DeviceInfo;
+use shapewise::ops::matmul::Fused;
 use shapewise::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic, Variant,
     Workload,
@@ -67,9 +68,11 @@ pub fn run(runtime: &Runtime, plan: &Plan) -> Result<String> {
     runtime.kernels().register(Arc::new(FourByFour))?;
     let forced = runtime.with_kernel(NAME)?;
     let (a, b) = (&a, &b);
+    let prepared = forced.prepare_matmul(a, b, &Fused::new(), &mut zeros()?)?;
     let mut contestants: Vec<Box<dyn Contestant>> = vec![
         writes("the kernel alone", |out| multiply(std::hint::black_box(&x), &y, out)),
         owned(OURS, zeros()?, |out| forced.matmul_into(a, b, out)),
+        owned("prepared", zeros()?, |out| prepared.run(&[a, b], out)),
     ];
     let mut answers = Vec::new();
     for contestant in &mut contestants {

@@ -14,6 +14,9 @@ use shapewise::{DType, Runtime, Tensor};
 const PREPARED: &str = "shapewise(prepared)";
 const PACKED: &str = "shapewise(packed)";
 
+/// Sides up to which a product is so short that preparing it shows.
+const SMALL: usize = 64;
+
 /// A contestant with a tensor of its own for the answer.
 struct Owned<F> {
     name: &'static str,
@@ -114,6 +117,11 @@ fn matmul<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
         let (a, packed) = (a.clone(), runtime.pack_rhs(&b)?);
         let call = move |out: &mut Tensor| runtime.matmul_packed_into(&a, &packed, Fused::new(), out);
         entrants.push(owned(PACKED, zeros()?, call));
+    }
+    if batch == 1 && m.max(k).max(n) <= SMALL {
+        let (a, b, mut out) = (a.clone(), b.clone(), zeros()?);
+        let prepared = runtime.prepare_matmul(&a, &b, &Fused::new(), &mut out)?;
+        entrants.push(owned(PREPARED, out, move |out| prepared.run(&[&a, &b], out)));
     }
     entrants.insert(0, owned(OURS, zeros()?, move |out| runtime.matmul_into(&a, &b, out)));
     Ok(entrants)

@@ -38,14 +38,14 @@ impl<'a> Request<'a> {
     #[inline]
     pub(crate) fn input_line(&mut self, view: &TensorView<'a>, len: usize) {
         debug_assert!(view.layout().is_contiguous() && view.len() == len);
-        self.push(view.first().cast_mut(), view.dtype(), &Layout::line(len));
+        self.push_line(view.first().cast_mut(), view.dtype(), len);
     }
 
     /// The next output, which is contiguous, as a single line of elements.
     #[inline]
     pub(crate) fn output_line(&mut self, mut view: TensorViewMut<'a>, len: usize) {
         debug_assert!(view.layout().is_contiguous() && view.len() == len);
-        self.push(view.first(), view.dtype(), &Layout::line(len));
+        self.push_line(view.first(), view.dtype(), len);
         self.words.count_output();
     }
 
@@ -65,8 +65,13 @@ impl<'a> Request<'a> {
 
     #[inline]
     fn push(&mut self, first: *mut u8, dtype: DType, layout: &Layout) {
-        let aligned = (first as usize).is_multiple_of(ALIGNMENT);
-        self.words.operand(dtype, aligned, &layout.shape, &layout.strides);
+        self.words.operand(dtype, is_aligned(first), &layout.shape, &layout.strides);
+        self.pointers.push(first);
+    }
+
+    #[inline]
+    fn push_line(&mut self, first: *mut u8, dtype: DType, len: usize) {
+        self.words.line(dtype, is_aligned(first), len);
         self.pointers.push(first);
     }
 
@@ -84,6 +89,11 @@ impl<'a> Request<'a> {
     pub fn workload(&self) -> Workload {
         self.words.workload(self.operation)
     }
+}
+
+#[inline]
+fn is_aligned(first: *mut u8) -> bool {
+    first.addr().is_multiple_of(ALIGNMENT)
 }
 
 /// What a kernel gets: the workload, the chosen parameters, the device, and the operands' memory.

@@ -20,6 +20,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::backends::cpu::ALIGNMENT;
 pub use activation::Activation;
 pub use call::{Call, Request};
 pub use cost::{ComputeUnit, Cost, Traffic};
@@ -27,7 +28,7 @@ pub use kernel::{Constraint, Kernel, KernelError, Refusal, Refusals, Variant};
 pub use key::WorkloadKey;
 pub use parameters::{Knob, ParameterSpace, Parameters};
 pub(crate) use words::{KeptWords, Words};
-pub use workload::{ALIGNMENT, MAX_OPERANDS, TensorDesc, Workload};
+pub use workload::{MAX_OPERANDS, TensorDesc, Workload};
 
 /// What a user asks for, with its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

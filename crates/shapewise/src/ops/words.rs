@@ -67,7 +67,7 @@ impl Words {
     /// The next operand.
     #[inline]
     pub fn operand(&mut self, dtype: DType, aligned: bool, shape: &Shape, strides: &Strides) {
-        let header = dtype as u64 | u64::from(aligned) << 8 | (shape.len() as u64) << 16;
+        let header = header(dtype, aligned, shape.len());
         match (&shape[..], &strides[..]) {
             // One write for the usual ranks.
             (&[m], &[x]) => self.append(&[header, m as u64, x as u64]),
@@ -79,6 +79,12 @@ impl Words {
                 }
             }
         }
+    }
+
+    /// The next operand, a line of neighbours.
+    #[inline]
+    pub fn line(&mut self, dtype: DType, aligned: bool, len: usize) {
+        self.append(&[header(dtype, aligned, 1), len as u64, 1]);
     }
 
     /// The operand added last is an output.
@@ -130,6 +136,12 @@ impl Words {
         let room = self.words.try_extend_from_slice(words);
         assert!(room.is_ok(), "operations and operands have at most {MAX_WORDS} words");
     }
+}
+
+/// What an operand begins with.
+#[inline]
+fn header(dtype: DType, aligned: bool, rank: usize) -> u64 {
+    dtype as u64 | u64::from(aligned) << 8 | (rank as u64) << 16
 }
 
 impl KeptWords {

@@ -11,15 +11,12 @@ use crate::tensor::{DType, Shape, Strides, in_order};
 /// The most operands (inputs and outputs together) an operation may have.
 pub const MAX_OPERANDS: usize = 10;
 
-/// Addresses that are multiples of this count as aligned.
-pub const ALIGNMENT: usize = 64;
-
 /// One operand as far as the choice of a kernel may depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorDesc {
     /// Element type.
     pub dtype: DType,
-    /// Whether the first element's address is a multiple of [`ALIGNMENT`].
+    /// Whether the first element's address is a multiple of [`super::ALIGNMENT`].
     pub aligned: bool,
     /// Elements along each axis.
     pub shape: Shape,

@@ -75,7 +75,8 @@ impl<T> DerefMut for Axes<T> {
 impl<T: PartialEq> PartialEq for Axes<T> {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        **self == **other
+        // A few axes are compared before a call to compare memory would have begun.
+        self.rank == other.rank && self.iter().zip(other.iter()).all(|(a, b)| a == b)
     }
 }
 

@@ -84,6 +84,7 @@ impl Layout {
     }
 
     /// Whether there are no elements.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
@@ -271,11 +272,11 @@ impl Layout {
 /// Whether elements lie in row-major order without gaps.
 #[inline]
 pub(crate) fn in_order(shape: &[usize], strides: &[isize]) -> bool {
-    // The usual matrix, without a loop.
-    if let (&[_, columns], &[down, 1]) = (shape, strides)
-        && down == columns as isize
-    {
-        return true;
+    // The usual ranks, without a loop.
+    match (shape, strides) {
+        (&[_], &[1]) => return true,
+        (&[_, columns], &[down, 1]) if down == columns as isize => return true,
+        _ => {}
     }
     let mut next = 1isize;
     for (&size, &stride) in shape.iter().zip(strides).rev() {

@@ -68,11 +68,13 @@ macro_rules! describe {
         }
 
         /// Number of axes.
+        #[inline]
         pub fn rank(&self) -> usize {
             self.layout.shape.len()
         }
 
         /// Number of elements.
+        #[inline]
         pub fn len(&self) -> usize {
             self.layout.len()
         }

@@ -18,7 +18,7 @@ mod value;
 pub use buffer::HostBuffer;
 pub use device::{CpuBackend, CpuDevice};
 pub use operand::Operand;
-pub use pool::{MemoryError, MemoryPool, MemoryStats, PooledBytes};
+pub use pool::{ALIGNMENT, MemoryError, MemoryPool, MemoryStats, PooledBytes};
 pub use probe::Probe;
 pub use threads::ThreadPool;
 pub use value::Value;

@@ -154,6 +154,24 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
     let output = call.outputs[0].ptr_mut::<T>();
     let stream = call.parameters.get(Knob::Stream) == Some(1) && output.is_aligned();
     let threads = call.parameters.threads();
+    if let ([length], true) = (&call.workload.outputs()[0].shape[..], threads <= 1) {
+        // One line on one thread, the usual small call: nothing to walk.
+        let steps = arguments.map(|a| a.input.map_or(0, |i| call.workload.inputs()[i].strides[0]));
+        let lines = Lines {
+            inputs: arguments.map(|argument| argument.first),
+            input_steps: [0; 3],
+            repeated: repeated(&steps[..found.recipe.arity()]),
+            output,
+            output_step: 0,
+            rows: 1,
+            length: *length,
+            stream,
+        };
+        // SAFETY: operands are valid for every index of the workload; `supports` made sure of the strides; an
+        // output overlaps inputs only exactly.
+        unsafe { T::run(isa, found.recipe, &lines) };
+        return Ok(());
+    }
     let run = |part: &Grid| {
         let (steps, row_steps) = (part.steps(), part.row_steps());
         let of = |offsets: &[isize; MAX_INPUTS + 1], k: usize| arguments[k].input.map_or(0, |i| offsets[i]);

@@ -119,6 +119,11 @@ impl Function {
         }
     }
 
+    /// Whether floats of one type are taken, whatever that is, and give a result of that type.
+    pub(super) const fn keeps_floats(self) -> bool {
+        !self.is_comparison() && !matches!(self, Self::Where | Self::Cast(_))
+    }
+
     /// Whether the result is a truth value about numbers.
     pub const fn is_comparison(self) -> bool {
         matches!(

@@ -148,7 +148,10 @@ impl Runtime {
         a: impl Into<TensorView<'b>>,
         b: impl Into<TensorView<'c>>,
     ) -> Result<Tensor> {
-        self.elementwise(&Program::single(Function::Where, &[]), &[condition.into(), a.into(), b.into()])
+        self.elementwise(
+            const { &Program::single(Function::Where, &[]) },
+            &[condition.into(), a.into(), b.into()],
+        )
     }
 
     /// Into the range from `low` to `high`; NaN stays.
@@ -182,7 +185,7 @@ macro_rules! binary {
                 a: impl Into<TensorView<'a>>,
                 b: impl Into<TensorView<'b>>,
             ) -> Result<Tensor> {
-                self.elementwise(&Program::single(Function::$function, &[]), &[a.into(), b.into()])
+                self.elementwise(const { &Program::single(Function::$function, &[]) }, &[a.into(), b.into()])
             }
 
             /// The same into a given output.
@@ -192,12 +195,12 @@ macro_rules! binary {
                 b: impl Into<TensorView<'a>>,
                 out: impl Output<'a>,
             ) -> Result<()> {
-                self.elementwise_into(&Program::single(Function::$function, &[]), &[a.into(), b.into()], out)
+                self.elementwise_into(const { &Program::single(Function::$function, &[]) }, &[a.into(), b.into()], out)
             }
 
             /// The same with the first operand overwritten by the result.
             pub fn $in_place<'a>(&self, a: impl Output<'a>, b: impl Into<TensorView<'a>>) -> Result<()> {
-                self.elementwise_in_place(&Program::single(Function::$function, &[]), a, &[b.into()])
+                self.elementwise_in_place(const { &Program::single(Function::$function, &[]) }, a, &[b.into()])
             }
         )*}
     };
@@ -229,7 +232,7 @@ macro_rules! comparison {
                 a: impl Into<TensorView<'a>>,
                 b: impl Into<TensorView<'b>>,
             ) -> Result<Tensor> {
-                self.elementwise(&Program::single(Function::$function, &[]), &[a.into(), b.into()])
+                self.elementwise(const { &Program::single(Function::$function, &[]) }, &[a.into(), b.into()])
             }
         )*}
     };
@@ -255,17 +258,17 @@ macro_rules! unary {
         impl Runtime {$(
             $(#[$doc])*
             pub fn $name<'a>(&self, a: impl Into<TensorView<'a>>) -> Result<Tensor> {
-                self.elementwise(&Program::single(Function::$function, &[]), &[a.into()])
+                self.elementwise(const { &Program::single(Function::$function, &[]) }, &[a.into()])
             }
 
             /// The same into a given output.
             pub fn $into<'a>(&self, a: impl Into<TensorView<'a>>, out: impl Output<'a>) -> Result<()> {
-                self.elementwise_into(&Program::single(Function::$function, &[]), &[a.into()], out)
+                self.elementwise_into(const { &Program::single(Function::$function, &[]) }, &[a.into()], out)
             }
 
             /// The same with the operand overwritten by the result.
             pub fn $in_place<'a>(&self, a: impl Output<'a>) -> Result<()> {
-                self.elementwise_in_place(&Program::single(Function::$function, &[]), a, &[])
+                self.elementwise_in_place(const { &Program::single(Function::$function, &[]) }, a, &[])
             }
         )*}
     };
@@ -326,6 +329,14 @@ fn fill<'a>(request: &mut Request<'a>, inputs: &[TensorView<'a>], out: TensorVie
 
 #[inline]
 fn output_type(program: &Program, inputs: &[TensorView<'_>]) -> Result<DType> {
+    if let [first, rest @ ..] = inputs
+        && program.keeps_floats()
+        && inputs.len() == program.inputs()
+        && first.dtype().is_float()
+        && rest.iter().all(|view| view.dtype() == first.dtype())
+    {
+        return Ok(first.dtype());
+    }
     if inputs.len() > MAX_INPUTS {
         return Err(too_many(inputs.len()));
     }

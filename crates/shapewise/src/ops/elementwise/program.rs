@@ -44,6 +44,8 @@ pub struct Program {
     inputs: u8,
     len: u8,
     constants: u8,
+    /// Known from the steps, so that usual calls need not look at the types of every step.
+    keeps_floats: bool,
     steps: [Step; MAX_STEPS],
     values: [u64; MAX_CONSTANTS],
 }
@@ -81,6 +83,7 @@ impl Program {
             inputs: inputs as u8,
             len: 0,
             constants: 0,
+            keeps_floats: steps.iter().all(|step| step.function.keeps_floats()),
             steps: [NO_STEP; MAX_STEPS],
             values: [0; MAX_CONSTANTS],
         };
@@ -92,20 +95,31 @@ impl Program {
     }
 
     /// The program of one function whose arguments are the inputs, then the given constants.
-    pub(crate) fn single(function: Function, constants: &[f64]) -> Self {
+    pub(crate) const fn single(function: Function, constants: &[f64]) -> Self {
         let inputs = function.arguments() - constants.len();
         let mut arguments = [Source::Input(0); 3];
-        for (i, argument) in arguments[..function.arguments()].iter_mut().enumerate() {
-            *argument =
+        let mut i = 1;
+        while i < function.arguments() {
+            arguments[i] =
                 if i < inputs { Source::Input(i as u8) } else { Source::Constant((i - inputs) as u8) };
+            i += 1;
         }
         let mut steps = [NO_STEP; MAX_STEPS];
         steps[0] = Step { function, arguments };
         let mut values = [0; MAX_CONSTANTS];
-        for (value, constant) in values.iter_mut().zip(constants) {
-            *value = constant.to_bits();
+        let mut i = 0;
+        while i < constants.len() {
+            values[i] = constants[i].to_bits();
+            i += 1;
         }
-        Self { inputs: inputs as u8, len: 1, constants: constants.len() as u8, steps, values }
+        let (inputs, constants) = (inputs as u8, constants.len() as u8);
+        Self { inputs, len: 1, constants, keeps_floats: function.keeps_floats(), steps, values }
+    }
+
+    /// Whether inputs of one floating-point type always give a result of that type.
+    #[inline]
+    pub(super) fn keeps_floats(&self) -> bool {
+        self.keeps_floats
     }
 
     /// Number of input tensors.

@@ -2,9 +2,9 @@
 
 use super::MatmulAttributes;
 use crate::error::{Error, Result};
-use crate::ops::{Activation, Operation};
-use crate::runtime::Runtime;
+use crate::ops::{Activation, Operation, Request};
 use crate::tensor::{DType, Layout, Output, Shape, Strides, Tensor, TensorView, TensorViewMut};
+use crate::{Prepared, Runtime};
 
 /// What is added and applied to a product before it is written, in the same pass.
 ///
@@ -66,6 +66,7 @@ impl Runtime {
     }
 
     /// The same into a given output, which may have any strides.
+    #[inline]
     pub fn matmul_into<'a>(
         &self,
         a: impl Into<TensorView<'a>>,
@@ -84,18 +85,17 @@ impl Runtime {
     ) -> Result<Tensor> {
         let (a, b) = (a.into(), b.into());
         check(&a, &b, &fused)?;
-        if let Some(shape) = plain(&a, &b)? {
-            let mut out = self.allocate(&Shape::new(&shape)?, a.dtype())?;
-            self.ask_matmul(&a, &b, &fused, out.view_mut()?)?;
-            return Ok(out);
-        }
-        let sides = Sides::new(&a, &b)?;
-        let mut out = self.allocate(&sides.shape, a.dtype())?;
-        self.ask_sides(&sides, &a, &b, &fused, out.view_mut()?)?;
+        let shape = match plain(&a, &b)? {
+            Some(shape) => Shape::new(&shape)?,
+            None => Sides::new(&a, &b)?.shape,
+        };
+        let mut out = self.allocate(&shape, a.dtype())?;
+        self.ask(fused.operation(), |request| fill(request, &a, &b, &fused, out.view_mut()?))?;
         Ok(out)
     }
 
     /// The same into a given output, which may have any strides.
+    #[inline]
     pub fn matmul_fused_into<'a>(
         &self,
         a: impl Into<TensorView<'a>>,
@@ -103,65 +103,113 @@ impl Runtime {
         fused: Fused<'a>,
         out: impl Output<'a>,
     ) -> Result<()> {
-        let (a, b, out) = (a.into(), b.into(), out.into_view_mut()?);
-        check(&a, &b, &fused)?;
-        if out.dtype() != a.dtype() {
-            return Err(Error::DTypeMismatch { operation: OPERATION, left: a.dtype(), right: out.dtype() });
-        }
-        let fits = |shape: Shape| {
-            if out.shape() == &*shape {
-                return Ok(());
-            }
-            Err(mismatch(format!("the result is {shape}, the output {}", out.layout().shape)))
-        };
-        if let Some(shape) = plain(&a, &b)? {
-            fits(Shape::new(&shape)?)?;
-            return self.ask_matmul(&a, &b, &fused, out);
-        }
-        let sides = Sides::new(&a, &b)?;
-        fits(sides.shape)?;
-        self.ask_sides(&sides, &a, &b, &fused, out)
+        self.matmul_views(&a.into(), &b.into(), &fused, out.into_view_mut()?)
     }
 
-    /// The common case: two matrices as they are.
-    #[inline]
-    fn ask_matmul<'a>(
+    fn matmul_views<'a>(
         &self,
         a: &TensorView<'a>,
         b: &TensorView<'a>,
         fused: &Fused<'a>,
         out: TensorViewMut<'a>,
     ) -> Result<()> {
-        self.ask(fused.operation(), |request| {
-            request.input(a);
-            request.input(b);
-            if let Some(bias) = &fused.bias {
-                request.input(bias);
-            }
-            request.output(out);
-            Ok(())
-        })
+        check(a, b, fused)?;
+        self.ask(fused.operation(), |request| fill(request, a, b, fused, out))
     }
 
-    /// Vectors and batches, as matrices with the same batch axes.
-    fn ask_sides<'a>(
+    /// Decides a product for tensors of these layouts once; see [`Prepared`]. A bias is the third input of every run.
+    ///
+    /// ```
+    /// # use shapewise::{DType, Runtime, Tensor, ops::matmul::Fused};
+    /// # let rt = Runtime::builder().without_calibration().build()?;
+    /// let a = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// let mut c = Tensor::zeros(&[2, 2], DType::F32)?;
+    /// let product = rt.prepare_matmul(&a, &a, &Fused::new(), &mut c)?;
+    /// product.run(&[&a, &a], &mut c)?;
+    /// assert_eq!(c.to_vec::<f32>()?, [7.0, 10.0, 15.0, 22.0]);
+    /// # Ok::<(), shapewise::Error>(())
+    /// ```
+    pub fn prepare_matmul(
         &self,
-        sides: &Sides,
-        a: &TensorView<'a>,
-        b: &TensorView<'a>,
-        fused: &Fused<'a>,
-        out: TensorViewMut<'a>,
-    ) -> Result<()> {
-        let mut layout = *out.layout();
-        if sides.column {
-            layout = with_axis(&layout, false)?;
-        }
-        if sides.row {
-            layout = with_axis(&layout, true)?;
-        }
-        let out = out.with_layout(layout)?;
-        self.ask_matmul(&a.with_layout(sides.a)?, &b.with_layout(sides.b)?, fused, out)
+        a: &Tensor,
+        b: &Tensor,
+        fused: &Fused<'_>,
+        out: &mut Tensor,
+    ) -> Result<Prepared> {
+        let (a, b) = (a.view(), b.view());
+        check(&a, &b, fused)?;
+        let mut operands = vec![(a.dtype(), *a.layout(), a.first()), (b.dtype(), *b.layout(), b.first())];
+        operands.extend(fused.bias.iter().map(|bias| (bias.dtype(), *bias.layout(), bias.first())));
+        operands.push((out.dtype(), *out.layout(), out.view_first_mut()?.cast_const()));
+        let mut request = Request::new(fused.operation());
+        fill(&mut request, &a, &b, fused, out.view_mut()?)?;
+        Prepared::new(self, &request, &operands)
     }
+}
+
+/// The operands as matrices with the same batch axes.
+#[inline]
+fn fill<'a>(
+    request: &mut Request<'a>,
+    a: &TensorView<'a>,
+    b: &TensorView<'a>,
+    fused: &Fused<'a>,
+    out: TensorViewMut<'a>,
+) -> Result<()> {
+    if out.dtype() != a.dtype() {
+        return Err(Error::DTypeMismatch { operation: OPERATION, left: a.dtype(), right: out.dtype() });
+    }
+    let Some([m, n]) = plain(a, b)? else {
+        return fill_sides(request, a, b, fused, out);
+    };
+    if !matches!(out.shape(), &[rows, columns] if (rows, columns) == (m, n)) {
+        return Err(misfit(&Shape::new(&[m, n])?, &out));
+    }
+    push(request, a, b, fused, out);
+    Ok(())
+}
+
+#[inline]
+fn push<'a>(
+    request: &mut Request<'a>,
+    a: &TensorView<'a>,
+    b: &TensorView<'a>,
+    fused: &Fused<'a>,
+    out: TensorViewMut<'a>,
+) {
+    request.input(a);
+    request.input(b);
+    if let Some(bias) = &fused.bias {
+        request.input(bias);
+    }
+    request.output(out);
+}
+
+/// Vectors and batches.
+fn fill_sides<'a>(
+    request: &mut Request<'a>,
+    a: &TensorView<'a>,
+    b: &TensorView<'a>,
+    fused: &Fused<'a>,
+    out: TensorViewMut<'a>,
+) -> Result<()> {
+    let sides = Sides::new(a, b)?;
+    if out.layout().shape != sides.shape {
+        return Err(misfit(&sides.shape, &out));
+    }
+    let mut layout = *out.layout();
+    if sides.column {
+        layout = with_axis(&layout, false)?;
+    }
+    if sides.row {
+        layout = with_axis(&layout, true)?;
+    }
+    push(request, &a.with_layout(sides.a)?, &b.with_layout(sides.b)?, fused, out.with_layout(layout)?);
+    Ok(())
+}
+
+fn misfit(result: &Shape, out: &TensorViewMut<'_>) -> Error {
+    mismatch(format!("the result is {result}, the output {}", out.layout().shape))
 }
 
 const OPERATION: &str = "matmul";
@@ -245,7 +293,7 @@ fn same_depth(a: &TensorView<'_>, b: &TensorView<'_>, columns: usize, rows: usiz
 }
 
 fn check_bias(dtype: DType, n: usize, fused: &Fused<'_>) -> Result<()> {
-    let Some(bias) = fused.bias else { return Ok(()) };
+    let Some(bias) = &fused.bias else { return Ok(()) };
     if bias.dtype() != dtype {
         return Err(Error::DTypeMismatch { operation: OPERATION, left: dtype, right: bias.dtype() });
     }

@@ -195,6 +195,12 @@ impl Compute {
         let device = call.cpu();
         let pool = device.threads();
         let threads = call.parameters.threads().min(pool.threads());
+        let first = products.first();
+        if self.algorithm == Algorithm::Small && products.count == 1 && first.is_ready() {
+            // SAFETY: the call's operands are valid, and the constraints let no empty product through.
+            unsafe { cpu_small::run(first, self.isa, threads, pool) };
+            return Ok(());
+        }
         let stream = call.parameters.get(Knob::Stream) == Some(1);
         let run =
             Run { algorithm: self.algorithm, isa: self.isa, sizes: Sizes::of(device.info()), stream, pool };

@@ -5,6 +5,7 @@
 use std::mem::MaybeUninit;
 
 use super::cpu_problem::Split;
+use crate::backends::cpu::real::prefetch;
 use crate::backends::cpu::simd::{Float, Lanes};
 use crate::ops::Activation;
 
@@ -301,18 +302,6 @@ fn expect<T, const R: usize>(mut row: *const T, rs: isize, columns: usize) {
         prefetch(row.wrapping_add(columns - 1));
         row = row.wrapping_offset(rs);
     }
-}
-
-/// Asks for a line that will soon be needed; any address will do.
-#[inline(always)]
-pub(super) fn prefetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has the instruction, and it never faults.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 /// The sums of products of `R` rows and `V` vectors of columns, of which `columns` exist if `MASKED`.

@@ -11,10 +11,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu_finish::activate_rows;
-use super::cpu_micro::{self as micro, InPlace, Left, Right, Target, prefetch, tile_of};
+use super::cpu_micro::{self as micro, InPlace, Left, Right, Target, tile_of};
 use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width};
 use crate::backends::cpu::ThreadPool;
+use crate::backends::cpu::real::prefetch;
 use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::ops::Activation;
 

@@ -293,3 +293,35 @@ fn mismatches_are_explained() {
     assert!(text(rt.matmul_fused(&f(&[2, 2]), &f(&[2, 2]), Fused::new().bias(&bias))).contains("bias"));
     assert!(rt.matmul_into(&f(&[2, 3]), &f(&[3, 4]), &mut f(&[4, 2])).is_err());
 }
+
+#[test]
+fn prepared_products_are_the_same_and_check_what_they_get() {
+    let rt = runtime(1);
+    let tensor = |shape: &[usize], seed| {
+        let count = shape.iter().product();
+        let numbers: Vec<f32> = values(count, seed).into_iter().map(|x| x as f32).collect();
+        Tensor::from_slice(&numbers, shape).unwrap()
+    };
+    let bias = tensor(&[5], 9);
+    for (left, right, result) in [
+        (&[3, 4][..], &[4, 5][..], &[3, 5][..]),
+        (&[4], &[4, 5], &[5]),
+        (&[2, 3, 4], &[4, 5], &[2, 3, 5]),
+        (&[3, 4], &[2, 4, 5], &[2, 3, 5]),
+    ] {
+        let (a, b) = (tensor(left, 1), tensor(right, 2));
+        let mut out = Tensor::zeros(result, DType::F32).unwrap();
+        let fused = Fused::new().bias(&bias).activation(Activation::Relu);
+        let product = rt.prepare_matmul(&a, &b, &fused, &mut out).unwrap();
+        let (c, d, other) = (tensor(left, 3), tensor(right, 4), tensor(&[5], 5));
+        product.run(&[&c, &d, &other], &mut out).unwrap();
+        let fused = Fused::new().bias(&other).activation(Activation::Relu);
+        let expected = rt.matmul_fused(&c, &d, fused).unwrap();
+        assert_eq!(out.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
+        assert!(product.run(&[&c, &d], &mut out).is_err());
+        assert!(product.run(&[&c, &tensor(&[4, 6], 1), &other], &mut out).is_err());
+    }
+    let a = tensor(&[2, 2], 1);
+    let wrong = rt.prepare_matmul(&a, &a, &Fused::new(), &mut Tensor::zeros(&[3, 2], DType::F32).unwrap());
+    assert!(matches!(wrong, Err(Error::ShapeMismatch { .. })));
+}
