@@ -26,7 +26,7 @@ pub struct BoostingSettings {
 }
 
 impl Default for BoostingSettings {
-    /// By five-fold validation over shapes on the measured suite (`docs/modelling.md`).
+    /// Three other settings were within the measuring noise of this one (`docs/modelling.md`).
     fn default() -> Self {
         Self { trees: 100, depth: 5, rate: 0.12, shrinkage: 2.0 }
     }
