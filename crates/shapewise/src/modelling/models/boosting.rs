@@ -26,7 +26,7 @@ pub struct BoostingSettings {
 }
 
 impl Default for BoostingSettings {
-    /// As small as the measuring noise of the suite allows without larger errors (`docs/modelling.md`).
+    /// Of five settings tried the quickest to predict but one, for slightly larger errors (`docs/modelling.md`).
     fn default() -> Self {
         Self { trees: 64, depth: 4, rate: 0.15, shrinkage: 1.0 }
     }
