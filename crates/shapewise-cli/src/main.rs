@@ -55,7 +55,7 @@ enum Command {
     },
     /// What was measured and kept: where it is, and how it moves between machines
     Store(store::StoreQuestion),
-    /// Measures every candidate on a suite of workloads: what choices are judged against
+    /// Judges the choices: measures every candidate on a suite of shapes and plays the selector against it (minutes)
     Regret {
         #[command(flatten)]
         settings: Settings,
@@ -73,7 +73,7 @@ struct Settings {
     /// Do not measure the machine's peaks (about two seconds, once)
     #[arg(long)]
     no_calibration: bool,
-    /// Keep what is measured in this file [default: `SHAPEWISE_STORE`, or the platform's cache directory]
+    /// Keep what is measured in this file, or only in `memory` [default: `SHAPEWISE_STORE`, or the platform's cache directory]
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
     /// Print JSON
@@ -88,7 +88,9 @@ impl Settings {
             builder = builder.threads(threads);
         }
         if let Some(path) = &self.store {
-            builder = builder.store(StoreLocation::File(path.clone()));
+            let memory = path.as_os_str() == "memory";
+            let location = if memory { StoreLocation::Memory } else { StoreLocation::File(path.clone()) };
+            builder = builder.store(location);
         }
         if self.no_calibration {
             builder = builder.without_calibration();
@@ -129,6 +131,8 @@ fn run(command: Command) -> Result<()> {
             bench::run(&runtime, &question.workload(&runtime)?, samples as usize, settings.json)
         }
         Command::Regret { settings, oracle } => {
+            // Nothing that this machine has learned may help, and nothing measured here is kept.
+            let settings = Settings { store: Some("memory".into()), ..settings };
             regret::run(&settings.runtime()?, oracle.as_deref(), settings.json)
         }
     }

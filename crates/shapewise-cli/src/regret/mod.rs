@@ -1,32 +1,75 @@
 //! `shapewise regret`: choices judged against the measured best.
 
+mod live;
 mod oracle;
+mod replay;
 mod suite;
 mod validate;
 
+use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
+use serde::Serialize;
 use shapewise::Runtime;
 use shapewise::modelling::Training;
 
+use crate::stress;
 use oracle::Oracle;
 
-/// Measures or reads the oracle and prints how well times are predicted.
+/// Processes that write to one store, and how often one of them is killed.
+const WRITERS: usize = 16;
+const KILLS: usize = 200;
+
+/// Every figure.
+#[derive(Serialize)]
+struct Report {
+    workloads: usize,
+    predictions: BTreeMap<String, validate::Figures>,
+    selection: replay::Figures,
+    decisions: live::Figures,
+    store: stress::Report,
+}
+
+/// Measures or reads the oracle, plays the selector against it and prints what came out.
 pub fn run(runtime: &Runtime, file: Option<&Path>, json: bool) -> Result<()> {
     let workloads = suite::workloads(runtime)?;
     let oracle = Oracle::load_or_measure(runtime, &workloads, file)?;
-    let operations = validate::validate(&oracle, &Training::default())?;
+    let training = Training::default();
+    let report = Report {
+        workloads: oracle.problems.len(),
+        predictions: validate::validate(&oracle, &training)?,
+        selection: replay::play(runtime, &oracle, &training)?,
+        decisions: live::observe(runtime, &oracle, &workloads)?,
+        store: stress_store()?,
+    };
     if json {
-        println!("{}", serde_json::to_string_pretty(&operations)?);
-        return Ok(());
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}{}", predictions(&report.predictions), bars(&report));
     }
-    println!(
-        "                 shapes   cold start mean/P10/min      error seen/unseen   (roofline)   ranks   covered   half-width"
+    Ok(())
+}
+
+fn stress_store() -> Result<stress::Report> {
+    let folder = std::env::temp_dir().join(format!("shapewise-stress-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let report = stress::run(&folder.join("evidence.sqlite"), WRITERS, KILLS);
+    std::fs::remove_dir_all(&folder)?;
+    report
+}
+
+/// How well times are predicted, a line for each operation.
+fn predictions(operations: &BTreeMap<String, validate::Figures>) -> String {
+    let mut out = String::from(
+        "                 shapes   cold start mean/P10/min      error seen/unseen   (roofline)   ranks   covered   half-width\n",
     );
-    for (operation, f) in &operations {
+    for (operation, f) in operations {
         let [mean, p10, least] = f.cold_start.map(|x| 100.0 * x);
-        println!(
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
             "{operation:<16} {:>6}   {mean:>7.1} {p10:>7.1} {least:>7.1} %   {:>7.1} {:>7.1} %     {:>7.0} %   {:>5.2}   {:>5.1} %   {:>6.1} %",
             f.shapes,
             100.0 * f.error_seen,
@@ -36,7 +79,59 @@ pub fn run(runtime: &Runtime, file: Option<&Path>, json: bool) -> Result<()> {
             100.0 * f.coverage,
             100.0 * f.half_width,
         );
-        f.worst.iter().for_each(|text| println!("    {text}"));
+        for text in &f.worst {
+            let _ = writeln!(out, "    {text}");
+        }
     }
-    Ok(())
+    out
+}
+
+/// The figures of the selector beside what they must reach.
+fn bars(report: &Report) -> String {
+    let (s, d) = (&report.selection, &report.decisions);
+    let percent = |x: f64| format!("{:.2} %", 100.0 * x);
+    let lines = [
+        (
+            "converged regret, geometric mean / p99",
+            format!("{} / {}", percent(s.converged_regret), percent(s.converged_regret_p99)),
+            "≤ 1 % / ≤ 10 %",
+        ),
+        (
+            "candidates timed to within 2 % of the oracle, median / p95",
+            format!("{} / {}", s.tried_median, s.tried_p95),
+            "≤ 3 / ≤ 8",
+        ),
+        ("first call against the default kernel, p99", format!("{:.2} ×", s.first_call_p99), "≤ 2 ×"),
+        (
+            "decision on a hit, median / p99",
+            format!("{:.0} ns / {:.0} ns", d.hit_ns[0], d.hit_ns[1]),
+            "≤ 50 ns / ≤ 200 ns",
+        ),
+        (
+            "decision on a miss, median; with the most candidates",
+            format!("{:.1} µs; {:.1} µs for {}", d.miss_us, d.largest_miss.0, d.largest_miss.1),
+            "≤ 10 µs for 64",
+        ),
+        (
+            "time lost to exploring over 10 000 calls",
+            format!("{} ({} races not over)", percent(s.exploring_share), s.unsettled),
+            "≤ 1 %",
+        ),
+        (
+            "winner slowed 1.3 ×: timed calls until noticed, median / worst",
+            format!("{} / {}", s.drift_calls[0], s.drift_calls[1]),
+            "≤ 30 with the new race",
+        ),
+        ("false alarms in 10⁶ calls", s.false_alarms.to_string(), "≤ 1"),
+        ("frozen: the same choices over 100 restarts", d.frozen_identical.to_string(), "true"),
+        ("store", report.store.to_string(), "0 lost, 0 corruptions"),
+    ];
+    let mut out = format!("\n{} workloads\n", report.workloads);
+    for (what, found, bar) in lines {
+        let _ = writeln!(out, "{what:<64} {found:<34} {bar}");
+    }
+    for text in &s.worst {
+        let _ = writeln!(out, "    worst: {text}");
+    }
+    out
 }
