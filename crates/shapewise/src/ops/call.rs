@@ -43,7 +43,7 @@ impl<'a> Request<'a> {
 
     /// The next output, which is contiguous, as a single line of elements.
     #[inline]
-    pub(crate) fn output_line(&mut self, mut view: TensorViewMut<'a>, len: usize) {
+    pub(crate) fn output_line(&mut self, view: &mut TensorViewMut<'a>, len: usize) {
         debug_assert!(view.layout().is_contiguous() && view.len() == len);
         self.push_line(view.first(), view.dtype(), len);
         self.words.count_output();
@@ -52,6 +52,12 @@ impl<'a> Request<'a> {
     /// The next output.
     #[inline]
     pub fn output(&mut self, mut view: TensorViewMut<'a>) {
+        self.output_at(&mut view);
+    }
+
+    /// The next output, without moving its view.
+    #[inline]
+    pub(crate) fn output_at(&mut self, view: &mut TensorViewMut<'a>) {
         self.push(view.first(), view.dtype(), view.layout());
         self.words.count_output();
     }
@@ -120,12 +126,15 @@ impl<'a> Call<'a> {
     ) -> Self {
         let mut call =
             Self { workload, parameters, inputs: ArrayVec::new(), outputs: ArrayVec::new(), device };
-        let (inputs, outputs) = pointers.split_at(workload.inputs().len());
-        for (&first, desc) in inputs.iter().zip(workload.inputs()) {
-            call.inputs.push(Operand::new(first, desc));
-        }
-        for (&first, desc) in outputs.iter().zip(workload.outputs()) {
-            call.outputs.push(Operand::new(first, desc));
+        let mut inputs = workload.inputs().len();
+        for (&first, desc) in pointers.iter().zip(workload.operands()) {
+            let operand = Operand::new(first, desc);
+            if inputs > 0 {
+                call.inputs.push(operand);
+                inputs -= 1;
+            } else {
+                call.outputs.push(operand);
+            }
         }
         call
     }
@@ -137,6 +146,7 @@ impl<'a> Call<'a> {
     }
 
     /// Input `i` as a slice, if it is contiguous, of type `T` and not the memory of the output.
+    #[inline]
     pub fn input<T: Element + bytemuck::AnyBitPattern>(&self, i: usize) -> Result<&'a [T], KernelError> {
         if self.workload.in_place() && self.is_output(i) {
             let text =
@@ -152,6 +162,7 @@ impl<'a> Call<'a> {
     }
 
     /// Output `i` as a slice to be written, if it is contiguous and of type `T`.
+    #[inline]
     pub fn output<T: Element + bytemuck::AnyBitPattern>(
         &mut self,
         i: usize,

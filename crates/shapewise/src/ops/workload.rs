@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use arrayvec::ArrayVec;
 
 use super::{Operation, OperationKind};
-use crate::tensor::{DType, Shape, Strides, in_order};
+use crate::tensor::{DType, Shape, Strides, count, in_order};
 
 /// The most operands (inputs and outputs together) an operation may have.
 pub const MAX_OPERANDS: usize = 10;
@@ -31,9 +31,9 @@ impl TensorDesc {
     }
 
     /// Number of elements.
+    #[inline]
     pub fn len(&self) -> usize {
-        // Beside a zero, the other sizes may be such that their product overflows.
-        if self.is_empty() { 0 } else { self.shape.iter().product() }
+        count(&self.shape)
     }
 
     /// Whether there are no elements.
@@ -52,6 +52,7 @@ impl TensorDesc {
     }
 
     /// Whether elements lie in row-major order without gaps.
+    #[inline]
     pub fn is_contiguous(&self) -> bool {
         in_order(&self.shape, &self.strides)
     }

@@ -79,8 +79,7 @@ impl Layout {
     /// Number of elements. Layouts are checked when they are made, so this cannot overflow.
     #[inline]
     pub fn len(&self) -> usize {
-        // Beside a zero, the other sizes may be such that their product overflows.
-        if self.is_empty() { 0 } else { self.shape.iter().product() }
+        count(&self.shape)
     }
 
     /// Whether there are no elements.
@@ -267,6 +266,13 @@ impl Layout {
         }
         out
     }
+}
+
+/// Number of elements of a checked shape.
+#[inline]
+pub(crate) fn count(shape: &[usize]) -> usize {
+    // Beside a zero, the other sizes may be such that their product overflows; it is zero even so.
+    shape.iter().fold(1, |n, &size| n.wrapping_mul(size))
 }
 
 /// Whether elements lie in row-major order without gaps.

@@ -10,6 +10,6 @@ mod view;
 pub use axes::{Axes, MAX_RANK, Shape, Strides};
 pub use dtype::{DType, Element};
 pub use layout::Layout;
-pub(crate) use layout::in_order;
+pub(crate) use layout::{count, in_order};
 pub use owned::Tensor;
 pub use view::{Output, TensorView, TensorViewMut};

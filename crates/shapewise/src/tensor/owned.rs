@@ -76,6 +76,7 @@ impl Tensor {
     }
 
     /// The element type.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -91,6 +92,7 @@ impl Tensor {
     }
 
     /// Shape, strides and offset.
+    #[inline]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -130,14 +132,15 @@ impl Tensor {
     /// The address of element `[0, 0, …]`, to be written; the layout repeats no element.
     #[inline]
     pub(crate) fn view_first_mut(&mut self) -> Result<*mut u8> {
-        let start = Arc::get_mut(&mut self.storage).ok_or(SHARED)?.bytes_mut().as_mut_ptr();
+        let Some(storage) = Arc::get_mut(&mut self.storage) else { return Err(SHARED) };
+        let start = storage.bytes_mut().as_mut_ptr();
         Ok(start.wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size())))
     }
 
     /// A borrowed view to be written; an error while other tensors share the memory.
     #[inline]
     pub fn view_mut(&mut self) -> Result<TensorViewMut<'_>> {
-        let storage = Arc::get_mut(&mut self.storage).ok_or(SHARED)?;
+        let Some(storage) = Arc::get_mut(&mut self.storage) else { return Err(SHARED) };
         TensorViewMut::of_tensor(storage.bytes_mut(), self.dtype, &self.layout)
     }
 

@@ -73,27 +73,31 @@ impl<'a> Operand<'a> {
     }
 
     /// The elements, if they are contiguous and of type `T`.
+    #[inline]
     pub(crate) fn slice<T: Element + bytemuck::AnyBitPattern>(&self) -> Option<&'a [T]> {
         if self.desc.dtype != T::DTYPE || !self.desc.is_contiguous() || !self.first.cast::<T>().is_aligned() {
             return None;
         }
-        if self.desc.is_empty() {
+        let len = self.desc.len();
+        if len == 0 {
             return Some(&[]);
         }
         // SAFETY: a contiguous description covers exactly `len` valid elements, any bits are a `T`, and
         // `Call::input` asks only for inputs that are not the memory of the output.
-        Some(unsafe { std::slice::from_raw_parts(self.first.cast(), self.desc.len()) })
+        Some(unsafe { std::slice::from_raw_parts(self.first.cast(), len) })
     }
 
     /// The elements to be written, if they are contiguous and of type `T`.
+    #[inline]
     pub(crate) fn slice_mut<T: Element + bytemuck::AnyBitPattern>(&mut self) -> Option<&mut [T]> {
         if self.desc.dtype != T::DTYPE || !self.desc.is_contiguous() || !self.first.cast::<T>().is_aligned() {
             return None;
         }
-        if self.desc.is_empty() {
+        let len = self.desc.len();
+        if len == 0 {
             return Some(&mut []);
         }
         // SAFETY: as in `slice`; the output is borrowed mutably by the call and `&mut self` keeps it single.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.first.cast(), self.desc.len()) })
+        Some(unsafe { std::slice::from_raw_parts_mut(self.first.cast(), len) })
     }
 }

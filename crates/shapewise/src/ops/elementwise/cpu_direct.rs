@@ -141,24 +141,28 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
     let Some(found) = recognise(call.workload) else {
         return Err(KernelError("the program has no direct loop".into()));
     };
-    let constants = found.arguments.map(|source| match source {
+    let constant = |k: usize| match found.arguments[k] {
         Source::Constant(i) => T::from_f64(program.constant(i)),
         _ => T::ZERO,
-    });
-    let arguments: [Argument<T>; 3] = std::array::from_fn(|k| match found.arguments[k] {
+    };
+    let constants = [constant(0), constant(1), constant(2)];
+    let argument = |k: usize| match found.arguments[k] {
         Source::Input(i) if k < found.recipe.arity() => {
             Argument { first: call.inputs[i as usize].ptr(), input: Some(i as usize) }
         }
         _ => Argument { first: &raw const constants[k], input: None },
-    });
+    };
+    let arguments: [Argument<T>; 3] = [argument(0), argument(1), argument(2)];
     let output = call.outputs[0].ptr_mut::<T>();
     let stream = call.parameters.get(Knob::Stream) == Some(1) && output.is_aligned();
     let threads = call.parameters.threads();
     if let ([length], true) = (&call.workload.outputs()[0].shape[..], threads <= 1) {
         // One line on one thread, the usual small call: nothing to walk.
-        let steps = arguments.map(|a| a.input.map_or(0, |i| call.workload.inputs()[i].strides[0]));
+        let inputs = call.workload.inputs();
+        let step = |k: usize| arguments[k].input.map_or(0, |i| inputs[i].strides[0]);
+        let steps = [step(0), step(1), step(2)];
         let lines = Lines {
-            inputs: arguments.map(|argument| argument.first),
+            inputs: [arguments[0].first, arguments[1].first, arguments[2].first],
             input_steps: [0; 3],
             repeated: repeated(&steps[..found.recipe.arity()]),
             output,

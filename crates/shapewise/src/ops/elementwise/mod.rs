@@ -65,7 +65,7 @@ impl Runtime {
     pub fn elementwise(&self, program: &Program, inputs: &[TensorView<'_>]) -> Result<Tensor> {
         let dtype = output_type(program, inputs)?;
         let mut out = self.allocate(&output_shape(inputs)?, dtype)?;
-        self.ask_elementwise(program, inputs, out.view_mut()?)?;
+        self.ask(Operation::Elementwise(*program), |request| fill(request, inputs, out.view_mut()?))?;
         Ok(out)
     }
 
@@ -76,9 +76,13 @@ impl Runtime {
         inputs: &[TensorView<'a>],
         out: impl Output<'a>,
     ) -> Result<()> {
-        let out = out.into_view_mut()?;
+        let mut out = out.into_view_mut()?;
         check_output(output_type(program, inputs)?, out.dtype())?;
-        self.ask_elementwise(program, inputs, out)
+        let mut request = Request::new(Operation::Elementwise(*program));
+        if !fill_lines(&mut request, inputs, &mut out) {
+            fill_any(&mut request, inputs, out)?;
+        }
+        self.execute(&request)
     }
 
     /// Runs a program whose first input is `target` itself, and writes the result there.
@@ -108,16 +112,6 @@ impl Runtime {
         }
         request.output(target);
         self.execute(&request)
-    }
-
-    #[inline]
-    fn ask_elementwise<'a>(
-        &self,
-        program: &Program,
-        inputs: &[TensorView<'a>],
-        out: TensorViewMut<'a>,
-    ) -> Result<()> {
-        self.ask(Operation::Elementwise(*program), |request| fill(request, inputs, out))
     }
 
     /// Decides a program for tensors of these layouts once; see [`Prepared`].
@@ -304,21 +298,30 @@ unary! {
 }
 
 /// The operands of a program in canonical form.
+fn fill<'a>(request: &mut Request<'a>, inputs: &[TensorView<'a>], mut out: TensorViewMut<'a>) -> Result<()> {
+    if fill_lines(request, inputs, &mut out) { Ok(()) } else { fill_any(request, inputs, out) }
+}
+
+/// The usual operands, contiguous and of one shape, as lines; tells whether they are.
 #[inline]
-fn fill<'a>(request: &mut Request<'a>, inputs: &[TensorView<'a>], out: TensorViewMut<'a>) -> Result<()> {
+fn fill_lines<'a>(request: &mut Request<'a>, inputs: &[TensorView<'a>], out: &mut TensorViewMut<'a>) -> bool {
     let layout = out.layout();
-    if layout.is_contiguous()
-        && inputs.iter().all(|view| view.layout().shape == layout.shape && view.layout().is_contiguous())
-    {
-        let len = out.len();
-        for view in inputs {
-            request.input_line(view, len);
-        }
-        request.output_line(out, len);
-        return Ok(());
+    let alike = |view: &TensorView<'a>| view.layout().shape == layout.shape && view.layout().is_contiguous();
+    if !layout.is_contiguous() || !inputs.iter().all(alike) {
+        return false;
     }
+    let len = layout.len();
+    for view in inputs {
+        request.input_line(view, len);
+    }
+    request.output_line(out, len);
+    true
+}
+
+/// Operands of any shapes that broadcast.
+fn fill_any<'a>(request: &mut Request<'a>, inputs: &[TensorView<'a>], out: TensorViewMut<'a>) -> Result<()> {
     let mut layouts: Operands = inputs.iter().map(|view| *view.layout()).collect();
-    layouts.push(*layout);
+    layouts.push(*out.layout());
     canonical(&mut layouts)?;
     for (view, layout) in inputs.iter().zip(&layouts) {
         request.input(&view.with_layout(*layout)?);

@@ -154,7 +154,7 @@ fn fill<'a>(
     a: &TensorView<'a>,
     b: &TensorView<'a>,
     fused: &Fused<'a>,
-    out: TensorViewMut<'a>,
+    mut out: TensorViewMut<'a>,
 ) -> Result<()> {
     if out.dtype() != a.dtype() {
         return Err(Error::DTypeMismatch { operation: OPERATION, left: a.dtype(), right: out.dtype() });
@@ -165,7 +165,7 @@ fn fill<'a>(
     if !matches!(out.shape(), &[rows, columns] if (rows, columns) == (m, n)) {
         return Err(misfit(&Shape::new(&[m, n])?, &out));
     }
-    push(request, a, b, fused, out);
+    push(request, a, b, fused, &mut out);
     Ok(())
 }
 
@@ -175,14 +175,14 @@ fn push<'a>(
     a: &TensorView<'a>,
     b: &TensorView<'a>,
     fused: &Fused<'a>,
-    out: TensorViewMut<'a>,
+    out: &mut TensorViewMut<'a>,
 ) {
     request.input(a);
     request.input(b);
     if let Some(bias) = &fused.bias {
         request.input(bias);
     }
-    request.output(out);
+    request.output_at(out);
 }
 
 /// Vectors and batches.
@@ -204,7 +204,8 @@ fn fill_sides<'a>(
     if sides.row {
         layout = with_axis(&layout, true)?;
     }
-    push(request, &a.with_layout(sides.a)?, &b.with_layout(sides.b)?, fused, out.with_layout(layout)?);
+    let (a, b) = (a.with_layout(sides.a)?, b.with_layout(sides.b)?);
+    push(request, &a, &b, fused, &mut out.with_layout(layout)?);
     Ok(())
 }
 

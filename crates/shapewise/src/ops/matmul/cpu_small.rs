@@ -8,12 +8,12 @@ use super::cpu_problem::{Gemm, LanesTask, Real, Split};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::{Isa, Lanes};
 
-struct Whole<T>(Isa, Gemm<T>);
+struct Whole<'a, T>(Isa, &'a Gemm<T>);
 
-impl<T: Real> LanesTask<T> for Whole<T> {
+impl<T: Real> LanesTask<T> for Whole<'_, T> {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
-        let g = &self.1;
+        let g = self.1;
         let split = Split::at_most(g.m, const { tile_of::<T, S>().0 });
         let target = Target {
             c: g.c,
@@ -41,11 +41,11 @@ impl<T: Real> LanesTask<T> for Whole<T> {
 /// The operands are valid.
 pub(super) unsafe fn run<T: Real>(g: &Gemm<T>, isa: Isa, threads: usize, pool: &ThreadPool) {
     if threads <= 1 {
-        return T::run(isa, Whole(isa, *g));
+        return T::run(isa, Whole(isa, g));
     }
     let rows = Split::into(g.m, threads);
     pool.run(threads, rows.blocks, &|i| {
         let (row, count) = rows.piece(i);
-        T::run(isa, Whole(isa, g.part(row, count, 0, g.n)));
+        T::run(isa, Whole(isa, &g.part(row, count, 0, g.n)));
     });
 }
