@@ -191,7 +191,7 @@ fn measure(runtime: &Runtime, suite: &[Workload], peaks: &Peaks) -> Result<File>
             let candidates: Vec<Times> = surveyed.into_iter().map(Times::from).collect();
             match entries.get_mut(i) {
                 Some(entry) => {
-                    entry.candidates.iter_mut().zip(candidates).for_each(|(all, more)| all.merge(more))
+                    entry.candidates.iter_mut().zip(candidates).for_each(|(all, more)| all.merge(more));
                 }
                 None => entries.push(Entry { workload: workload.to_string(), candidates }),
             }

@@ -178,7 +178,7 @@ impl Suite<'_> {
         for i in 0..50 {
             let (rows, columns) = (self.draw.size(2, 3000), self.draw.size(2, 3000));
             let x = Tensor::zeros(&[rows, columns], self.draw.pick(&types))?;
-            let axis = Over::from(if i % 2 == 0 { 0isize } else { 1 });
+            let axis = Over::from(isize::from(i % 2 != 0));
             self.ask(|rt| rt.reduce(kinds[i / 2 % 4], &x, axis))?;
         }
         Ok(())

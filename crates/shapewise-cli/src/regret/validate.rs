@@ -63,11 +63,15 @@ pub fn validate(oracle: &Oracle, training: &Training) -> Result<BTreeMap<String,
                 problems.iter().enumerate().partition(|(i, _)| i % FOLDS == fold);
             let examples: Vec<Example> = kept.iter().flat_map(|(_, p)| p.examples()).collect();
             let model = OperationModel::train(&examples, training)?;
-            held.iter().for_each(|(_, problem)| tally.unseen(problem, &model));
+            for (_, problem) in &held {
+                tally.unseen(problem, &model);
+            }
         }
         let even: Vec<Example> = problems.iter().flat_map(|p| half(p, 0)).collect();
         let model = OperationModel::train(&even, training)?;
-        problems.iter().for_each(|problem| tally.seen(problem, &model));
+        for problem in &problems {
+            tally.seen(problem, &model);
+        }
         out.insert(kind.to_string(), tally.figures());
         all.extend(tally);
     }

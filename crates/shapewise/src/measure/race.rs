@@ -31,7 +31,7 @@ impl Default for RaceOptions {
             samples: 21,
             sample_time: Duration::from_millis(2),
             give_up: 20.0,
-            timeout: Duration::from_secs(120),
+            timeout: Duration::from_mins(2),
         }
     }
 }

@@ -18,7 +18,7 @@ const MAX_WORDS: usize = OPERATION_WORDS + MAX_OPERANDS * OPERAND_WORDS;
 /// Equal for equal workloads and different for different ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Words {
-    words: ArrayVec<u64, MAX_WORDS>,
+    row: ArrayVec<u64, MAX_WORDS>,
     /// Where the operation's words end and the operands' begin.
     operands: u32,
     flags: Flags,
@@ -36,21 +36,21 @@ struct Flags {
 pub(crate) struct KeptWords {
     hash: u64,
     flags: Flags,
-    words: Box<[u64]>,
+    row: Box<[u64]>,
 }
 
 impl Words {
     /// Nothing yet: the operation comes first.
     #[inline]
     pub fn new() -> Self {
-        Self { words: ArrayVec::new(), operands: 0, flags: Flags::default() }
+        Self { row: ArrayVec::new(), operands: 0, flags: Flags::default() }
     }
 
     /// The operation. Words are filled where they lie, because they are too many to be moved in a small call.
     #[inline]
     pub fn operation(&mut self, operation: &Operation) {
         operation.hash(self);
-        self.operands = self.words.len() as u32;
+        self.operands = self.row.len() as u32;
     }
 
     /// The key of a workload.
@@ -101,7 +101,7 @@ impl Words {
     /// The operands, read back.
     pub fn operands(&self) -> ArrayVec<TensorDesc, MAX_OPERANDS> {
         let mut descs = ArrayVec::new();
-        let mut words = self.words[self.operands as usize..].iter().copied();
+        let mut words = self.row[self.operands as usize..].iter().copied();
         while let Some(header) = words.next() {
             let rank = (header >> 16) as usize;
             let (mut shape, mut strides) = (Shape::filled(0, rank), Strides::filled(0, rank));
@@ -128,12 +128,12 @@ impl Words {
 
     /// The key and its hash, to be kept.
     pub fn keep(&self) -> KeptWords {
-        KeptWords { hash: self.finish(), flags: self.flags, words: self.words.as_slice().into() }
+        KeptWords { hash: self.finish(), flags: self.flags, row: self.row.as_slice().into() }
     }
 
     #[inline]
     fn append<const N: usize>(&mut self, words: &[u64; N]) {
-        let room = self.words.try_extend_from_slice(words);
+        let room = self.row.try_extend_from_slice(words);
         assert!(room.is_ok(), "operations and operands have at most {MAX_WORDS} words");
     }
 }
@@ -153,7 +153,7 @@ impl KeptWords {
     /// Whether this is the key of the same workload, given its hash.
     #[inline]
     pub fn is(&self, key: &Words, hash: u64) -> bool {
-        self.hash == hash && self.flags == key.flags && *self.words == *key.words
+        self.hash == hash && self.flags == key.flags && *self.row == *key.row
     }
 }
 
@@ -169,7 +169,7 @@ impl Hasher for Words {
             product as u64 ^ (product >> 64) as u64
         };
         let [mut even, mut odd] = ROOTS;
-        let (fours, rest) = self.words.as_chunks::<4>();
+        let (fours, rest) = self.row.as_chunks::<4>();
         for four in fours {
             even = fold(even ^ four[0], ROOTS[1] ^ four[1]);
             odd = fold(odd ^ four[2], ROOTS[0] ^ four[3]);
@@ -178,7 +178,7 @@ impl Hasher for Words {
             even = fold(even ^ word, ROOTS[1]);
         }
         let flags = u64::from(self.flags.outputs) << 1 | u64::from(self.flags.in_place);
-        fold(even ^ flags, odd ^ self.words.len() as u64)
+        fold(even ^ flags, odd ^ self.row.len() as u64)
     }
 
     fn write(&mut self, bytes: &[u8]) {

@@ -216,8 +216,8 @@ pub(super) mod tests {
         policy.decide(&Situation { workload: &workload(), candidates, last }).index
     }
 
-    fn measured(seconds: f64) -> Option<Measured> {
-        Some(Measured { seconds, samples: 9, spread: Some(0.01) })
+    fn measured(seconds: f64) -> Measured {
+        Measured { seconds, samples: 9, spread: Some(0.01) }
     }
 
     #[test]
@@ -245,7 +245,7 @@ pub(super) mod tests {
     #[test]
     fn each_ends_on_what_was_measured_whatever_was_declared() {
         let mut list = [made_up(1, 1e-9, 1.1), made_up(2, 1e3, 1.1)];
-        (list[0].measured, list[1].measured) = (measured(0.1), measured(0.001));
+        (list[0].measured, list[1].measured) = (Some(measured(0.1)), Some(measured(0.001)));
         for algorithm in
             [SelectionAlgorithm::ScoreBased, SelectionAlgorithm::MachineLearning, SelectionAlgorithm::Hybrid]
         {
@@ -282,7 +282,7 @@ pub(super) mod tests {
         (far[0].cost.traffic.l1, far[0].cost.traffic.l3) = (1e6, 1e6);
         assert_eq!(with_and_without(|w, on| w.cache = f64::from(u8::from(on)), &far, None), [1, 0]);
         let mut known = base();
-        known[0].measured = measured(2.0);
+        known[0].measured = Some(measured(2.0));
         assert_eq!(with_and_without(|w, on| w.history = f64::from(u8::from(on)), &known, None), [1, 0]);
         let used = base();
         let (kernel, parameters) = (used[1].kernel.name(), used[1].parameters.to_string());

@@ -11,7 +11,7 @@ use crate::ops::Parameters;
 use crate::store::unix_ms;
 
 /// After this long a measurement counts half.
-pub const HALF_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+pub const HALF_LIFE: Duration = Duration::from_hours(7 * 24);
 /// Half-lives after which a measurement weighs less than a thousandth and is dropped.
 pub const RETENTION_HALF_LIVES: u32 = 10;
 
@@ -275,7 +275,9 @@ mod tests {
         for order in [[0, 1], [1, 0]] {
             let history = History::default();
             let both = [timings(1.0, 4, 0), timings(8.0, 4, 7)];
-            order.iter().for_each(|&i| history.add("k", "", &both[i]));
+            for i in order {
+                history.add("k", "", &both[i]);
+            }
             // Weights 1 and ½: ln = ln 8 / 3, so the mean is 2.
             let measured = history.measured("k", &Parameters::new()).unwrap();
             assert!((measured.seconds - 2.0).abs() < 1e-9, "{measured:?}");

@@ -70,7 +70,7 @@ impl Learner {
         let mut examples = self.start.examples.lock().unwrap_or_else(PoisonError::into_inner);
         for row in rows {
             if let (Ok(operation), Some(example)) = (row.operation.parse(), example(row)) {
-                examples.entry(operation).or_insert_with(Vec::new).push(example);
+                examples.entry(operation).or_default().push(example);
             }
         }
         let mut models = Models::default();
@@ -149,7 +149,7 @@ impl Start {
             let ended = matches!(message, Err(RecvTimeoutError::Disconnected));
             match message {
                 Ok(Message::Measured(measurement)) => {
-                    rows.push(evidence(&device, &measurement, &self.device))
+                    rows.push(evidence(&device, &measurement, &self.device));
                 }
                 Ok(Message::Flush(done)) => answer = Some(done),
                 Err(_) => {}
@@ -178,7 +178,7 @@ impl Start {
             let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
             for row in rows.drain(..) {
                 let (Ok(operation), Some(example)) = (row.operation.parse(), example(&row)) else { continue };
-                let list = examples.entry(operation).or_insert_with(Vec::new);
+                let list = examples.entry(operation).or_default();
                 list.push(example);
                 if list.len() > MOST_EXAMPLES {
                     list.drain(..MOST_EXAMPLES / 8);

@@ -19,11 +19,11 @@ fn made_up(count: usize) -> Vec<Example> {
     let example = |i: usize| {
         let mut features = [0.0; FEATURES];
         let x = (i * 7 % count) as f32 / count as f32 * 2.0;
-        features[0] = if i % 2 == 0 { 10.0 } else { 20.0 };
+        features[0] = if i.is_multiple_of(2) { 10.0 } else { 20.0 };
         features[1] = features[0];
         features[9] = x;
         features[25] = (i % 5) as f32;
-        let residual = x / 2.0 + if i % 2 == 0 { 1.0 } else { 0.0 };
+        let residual = x / 2.0 + if i.is_multiple_of(2) { 1.0 } else { 0.0 };
         let seconds = 1e-3 * f64::from(residual).exp();
         Example { features: Features(features), baseline: 1e-3, seconds, shape: i as u64, weight: 1.0 }
     };
@@ -89,7 +89,7 @@ fn one_example_and_equal_ones_are_learned_as_they_are() {
 fn contradictory_examples_meet_in_the_middle() {
     let mut examples = vec![made_up(1)[0]; 40];
     for (i, example) in examples.iter_mut().enumerate() {
-        example.seconds = if i % 2 == 0 { 1e-4 } else { 1e-2 };
+        example.seconds = if i.is_multiple_of(2) { 1e-4 } else { 1e-2 };
     }
     for mut model in all() {
         model.fit(&examples).unwrap();
