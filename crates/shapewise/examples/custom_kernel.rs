@@ -6,7 +6,7 @@ use shapewise::device::DeviceInfo;
 use shapewise::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, Parameters, Traffic,
 };
-use shapewise::ops::{Operation, Variant, Workload, elementwise::Program};
+use shapewise::ops::{Operation, Workload, elementwise::Program};
 use shapewise::{DType, Runtime, Tensor};
 
 struct Doubling;
@@ -18,16 +18,8 @@ impl Kernel for Doubling {
     fn operation(&self) -> OperationKind {
         OperationKind::Elementwise
     }
-    fn variant(&self) -> Variant {
-        Variant::Custom
-    }
     fn constraints(&self) -> &[Constraint] {
-        const ACCEPTS: &[Constraint] = &[
-            Constraint::DTypes(&[DType::F32]),
-            Constraint::Contiguous,
-            Constraint::Shape("x0 + x0", is_doubling),
-        ];
-        ACCEPTS
+        &[Constraint::DTypes(&[DType::F32]), Constraint::Contiguous, Constraint::Shape("x0 + x0", is_doubling)]
     }
     fn cost(&self, workload: &Workload, _: &Parameters, device: &DeviceInfo) -> Cost {
         let unit = ComputeUnit { dtype: DType::F32, isa: device.isas.last().copied() };
