@@ -19,7 +19,11 @@ impl Kernel for Doubling {
         OperationKind::Elementwise
     }
     fn constraints(&self) -> &[Constraint] {
-        &[Constraint::DTypes(&[DType::F32]), Constraint::Contiguous, Constraint::Shape("x0 + x0", is_doubling)]
+        &[
+            Constraint::DTypes(&[DType::F32]),
+            Constraint::Contiguous,
+            Constraint::Shape("x0 + x0", is_doubling),
+        ]
     }
     fn cost(&self, workload: &Workload, _: &Parameters, device: &DeviceInfo) -> Cost {
         let unit = ComputeUnit { dtype: DType::F32, isa: device.isas.last().copied() };

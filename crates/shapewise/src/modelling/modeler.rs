@@ -51,6 +51,11 @@ impl PerformanceModeler {
         self.models.get(&operation)
     }
 
+    /// Every trained model.
+    pub fn models(&self) -> impl Iterator<Item = (OperationKind, &Arc<OperationModel>)> {
+        self.models.iter().map(|(&operation, model)| (operation, model))
+    }
+
     /// What one candidate of a workload is expected to need and to do.
     pub fn estimate(&self, workload: &Workload, shape: u64, query: &Query, cost: &Cost) -> Estimate {
         let mut times = Vec::with_capacity(1);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::example::check;
 use super::interval::{AdaptiveLevel, Scores};
-use super::transfer::{Neighbours, Reach, Residual};
+use super::transfer::{Near, Neighbours, Reach, Residual};
 use super::weights::ResourceWeights;
 use super::{
     Basis, DecisionTree, Example, Features, GradientBoosting, Model, ModelError, NeuralNetwork, Prediction,
@@ -196,8 +196,11 @@ impl OperationModel {
     fn calibrate(&mut self, examples: &[Example], unseen: &[f32]) {
         let near: Vec<_> = examples.iter().map(|e| self.neighbours.near(e.shape, &e.features)).collect();
         let errors = |reach: Reach| -> Vec<f32> {
-            let of = |((e, u), near): ((&Example, &f32), _)| {
-                e.seconds.ln() as f32 - u - self.neighbours.transfer(near, e.features.variant(), reach).0
+            let of = |((e, u), near): ((&Example, &f32), &Near)| {
+                let weighed = near.weighed(reach.scale);
+                e.seconds.ln() as f32
+                    - u
+                    - self.neighbours.transfer(&weighed, e.features.variant(), reach.own).0
             };
             examples.iter().zip(unseen).zip(&near).map(of).collect()
         };
@@ -221,7 +224,11 @@ impl OperationModel {
     pub fn predict(&self, shape: u64, queries: &[Query], out: &mut Vec<Prediction>) {
         out.clear();
         let Some(first) = queries.first() else { return };
-        let near = (!self.neighbours.is_empty()).then(|| self.neighbours.near(shape, &first.features));
+        let near = (!self.neighbours.is_empty()).then(|| {
+            let near = self.neighbours.near(shape, &first.features);
+            let weighed = near.weighed(self.reach.scale);
+            (near, weighed)
+        });
         let level = self.level.get();
         for chunk in queries.chunks(BATCH) {
             let features: ArrayVec<Features, BATCH> = chunk.iter().map(|q| q.features).collect();
@@ -234,13 +241,13 @@ impl OperationModel {
             for (query, &log) in chunk.iter().zip(&*logs) {
                 let mut log = log;
                 let mut basis = if self.learned.is_some() { Basis::Learned } else { Basis::Roofline };
-                if let Some(near) = &near {
+                if let Some((near, weighed)) = &near {
                     let variant = query.features.variant();
                     if let Some(own) = self.neighbours.exact(near, variant) {
                         log += own.seen;
                         basis = Basis::Measured;
                     } else {
-                        let (shift, weight) = self.neighbours.transfer(near, variant, self.reach);
+                        let (shift, weight) = self.neighbours.transfer(weighed, variant, self.reach.own);
                         log += shift;
                         if weight > self.reach.own {
                             basis = Basis::Transfer;

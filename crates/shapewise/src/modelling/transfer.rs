@@ -48,6 +48,17 @@ pub(super) struct Near {
     exact: Option<u32>,
 }
 
+/// Nearest shapes with what each counts.
+pub(super) type Weighed = ArrayVec<(u32, f32), NEAREST>;
+
+impl Near {
+    /// What each neighbour counts, by its distance: once for all candidates of a workload.
+    pub fn weighed(&self, scale: f32) -> Weighed {
+        let factor = -1.0 / (scale * scale);
+        self.places.iter().map(|&(place, distance)| (place, (distance * factor).exp())).collect()
+    }
+}
+
 impl Neighbours {
     /// Adds a measurement's residuals.
     pub fn add(&mut self, shape: u64, features: &Features, residual: Residual) {
@@ -97,18 +108,16 @@ impl Neighbours {
         self.residuals.get(&key(near.exact?, variant)).copied()
     }
 
-    /// The candidate's residual at the nearest shapes, by distance, and the weight of all of them.
-    pub fn transfer(&self, near: &Near, variant: u32, reach: Reach) -> (f32, f32) {
+    /// The candidate's residual at weighed shapes, and the weight of all that have one.
+    pub fn transfer(&self, weighed: &Weighed, variant: u32, own: f32) -> (f32, f32) {
         let (mut sum, mut weights) = (0.0, 0.0);
-        let factor = -1.0 / (reach.scale * reach.scale);
-        for &(place, distance) in &near.places {
+        for &(place, weight) in weighed {
             if let Some(residual) = self.residuals.get(&key(place, variant)) {
-                let weight = (distance * factor).exp();
                 sum += weight * residual.unseen;
                 weights += weight;
             }
         }
-        (sum / (weights + reach.own), weights)
+        (sum / (weights + own), weights)
     }
 }
 

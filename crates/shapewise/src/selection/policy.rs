@@ -275,7 +275,7 @@ pub(super) mod tests {
         hungry[0].cost.scratch = 1 << 20;
         assert_eq!(with_and_without(|w, on| w.memory = f64::from(u8::from(on)), &hungry, None), [1, 0]);
         assert_eq!(
-            with_and_without(|w, on| (w.memory, w.time) = (0.01, f64::from(u8::from(on))), &hungry, None),
+            with_and_without(|w, on| (w.memory, w.time) = (0.005, f64::from(u8::from(on))), &hungry, None),
             [0, 1]
         );
         let mut far = base();

@@ -13,7 +13,7 @@ use super::{
 use crate::backends::cpu::CpuDevice;
 use crate::device::{Device, DeviceInfo, Fingerprint};
 use crate::error::{Error, Result};
-use crate::modelling::Training;
+use crate::modelling::{AccuracyReport, Anomaly, Training};
 use crate::ops::{OperationKind, Request, Workload, WorkloadKey};
 use crate::store::{Evidence, Pinned, Store, unix_ms};
 use crate::tracking::{
@@ -229,6 +229,16 @@ impl AdaptiveKernelSelector {
         tracking::accuracy(&self.observed())
     }
 
+    /// How good the predicted times of an operation were, with trend and what errors go with.
+    pub fn prediction_accuracy(&self, operation: OperationKind) -> AccuracyReport {
+        self.knowledge.learner.accuracy(operation)
+    }
+
+    /// The latest unusual measurements: slow outliers, throttling, memory pressure, failing kernels.
+    pub fn anomalies(&self) -> Vec<Anomaly> {
+        self.knowledge.learner.anomalies()
+    }
+
     /// The models trained so far.
     pub fn models(&self) -> Arc<Models> {
         self.knowledge.models.load_full()
@@ -430,7 +440,7 @@ impl AdaptiveKernelSelector {
     fn learn(&self, entry: &Entry, candidate: &Arc<Candidate>, timings: Timings) {
         if self.knowledge.learns {
             let (workload, candidate) = (Arc::clone(&entry.workload), Arc::clone(candidate));
-            self.knowledge.learner.send(Measurement { workload, candidate, timings });
+            self.knowledge.learner.measured(Measurement { workload, candidate, timings });
         }
     }
 
@@ -438,6 +448,9 @@ impl AdaptiveKernelSelector {
     pub(crate) fn set_aside(&self, candidate: &Candidate, history: &History, failure: &LaunchFailure) {
         let name = candidate.kernel.name();
         history.failed(name, &candidate.parameters.to_string(), &failure.to_string());
+        if self.knowledge.learns {
+            self.knowledge.learner.failed(name);
+        }
         match failure {
             LaunchFailure::Panicked(_) => self.knowledge.registry.quarantine(name, failure.to_string()),
             LaunchFailure::Refused(reason) => {

@@ -1,8 +1,8 @@
 //! The thread that keeps what was measured: it writes evidence to the store and trains the models, off the calls' way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,10 @@ use arc_swap::ArcSwap;
 use super::Timings;
 use super::models::{Models, describe};
 use crate::device::{DeviceInfo, Fingerprint};
-use crate::modelling::{Example, FEATURES_VERSION, Features, Training, WorkloadFeatures};
+use crate::modelling::{
+    AccuracyReport, Anomaly, Example, FEATURES_VERSION, Features, PerformanceModeler, Training,
+    WorkloadFeatures,
+};
 use crate::ops::{OperationKind, Workload, WorkloadKey};
 use crate::selection::Candidate;
 use crate::store::{Evidence, EvidenceId, Store};
@@ -25,6 +28,9 @@ const MOST_EXAMPLES: usize = 8192;
 /// A model is trained anew when its examples have grown by this share, and by this number at least.
 const GROWTH: (f64, usize) = (0.1, 16);
 
+/// Unusual measurements that are remembered.
+const MOST_ANOMALIES: usize = 64;
+
 /// Some timings of one candidate on one workload, on their way to the learner.
 pub(crate) struct Measurement {
     pub workload: Arc<Workload>,
@@ -34,6 +40,8 @@ pub(crate) struct Measurement {
 
 enum Message {
     Measured(Measurement),
+    /// A kernel of this name failed.
+    Failed(String),
     /// Answered when everything sent before is written and learned.
     Flush(SyncSender<()>),
 }
@@ -50,7 +58,8 @@ struct Start {
     store: Arc<dyn Store>,
     models: Arc<ArcSwap<Models>>,
     examples: Arc<Mutex<HashMap<OperationKind, Vec<Example>>>>,
-    training: Training,
+    modeler: Arc<Mutex<PerformanceModeler>>,
+    anomalies: Arc<Mutex<VecDeque<Anomaly>>>,
 }
 
 impl Learner {
@@ -61,33 +70,50 @@ impl Learner {
         models: Arc<ArcSwap<Models>>,
         training: Training,
     ) -> Self {
-        let start = Start { device: Arc::new(device), store, models, examples: Arc::default(), training };
+        let modeler = Arc::new(Mutex::new(PerformanceModeler::new(training)));
+        let (device, examples, anomalies) = (Arc::new(device), Arc::default(), Arc::default());
+        let start = Start { device, store, models, examples, modeler, anomalies };
         Self { start, running: Mutex::new(None) }
     }
 
     /// Takes what earlier processes measured and trains from it at once.
     pub fn begin_with(&self, rows: &[Evidence]) {
-        let mut examples = self.start.examples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut examples = lock(&self.start.examples);
         for row in rows {
             if let (Ok(operation), Some(example)) = (row.operation.parse(), example(row)) {
                 examples.entry(operation).or_default().push(example);
             }
         }
-        let mut models = Models::default();
-        for (&operation, list) in examples.iter() {
-            models.train(operation, list, &self.start.training);
-        }
-        self.start.models.store(Arc::new(models));
+        self.start.train(examples.iter().map(|(&operation, list)| (operation, &**list)));
     }
 
     /// Hands a measurement over; never waits.
-    pub fn send(&self, measurement: Measurement) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn measured(&self, measurement: Measurement) {
+        self.send(Message::Measured(measurement));
+    }
+
+    /// Says that a kernel failed; never waits.
+    pub fn failed(&self, kernel: &str) {
+        self.send(Message::Failed(kernel.to_owned()));
+    }
+
+    /// How good an operation's predictions were.
+    pub fn accuracy(&self, operation: OperationKind) -> AccuracyReport {
+        lock(&self.start.modeler).accuracy(operation)
+    }
+
+    /// The latest unusual measurements, oldest first.
+    pub fn anomalies(&self) -> Vec<Anomaly> {
+        lock(&self.start.anomalies).iter().cloned().collect()
+    }
+
+    fn send(&self, message: Message) {
+        let mut running = lock(&self.running);
         if running.is_none() {
             *running = self.start.clone().spawn();
         }
         let Some((sender, _)) = running.as_ref() else { return };
-        if let Err(TrySendError::Full(_)) = sender.try_send(Message::Measured(measurement)) {
+        if let Err(TrySendError::Full(_)) = sender.try_send(message) {
             tracing::debug!("a measurement was dropped: the learner is behind");
         }
     }
@@ -95,7 +121,7 @@ impl Learner {
     /// Waits until everything sent so far is written and learned.
     pub fn flush(&self) {
         let sender = {
-            let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let running = lock(&self.running);
             running.as_ref().map(|(sender, _)| sender.clone())
         };
         if let Some(sender) = sender {
@@ -149,8 +175,11 @@ impl Start {
             let ended = matches!(message, Err(RecvTimeoutError::Disconnected));
             match message {
                 Ok(Message::Measured(measurement)) => {
-                    rows.push(evidence(&device, &measurement, &self.device));
+                    let row = evidence(&device, &measurement, &self.device);
+                    self.judge(&measurement, &row);
+                    rows.push(row);
                 }
+                Ok(Message::Failed(kernel)) => self.note(lock(&self.modeler).record_failure(&kernel)),
                 Ok(Message::Flush(done)) => answer = Some(done),
                 Err(_) => {}
             }
@@ -175,7 +204,7 @@ impl Start {
         }
         let mut grown = Vec::new();
         {
-            let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut examples = lock(&self.examples);
             for row in rows.drain(..) {
                 let (Ok(operation), Some(example)) = (row.operation.parse(), example(&row)) else { continue };
                 let list = examples.entry(operation).or_default();
@@ -195,13 +224,52 @@ impl Start {
         if grown.is_empty() {
             return;
         }
-        let mut models = Models::clone(&self.models.load());
-        for (operation, list) in grown {
-            trained.insert(operation, list.len());
-            models.train(operation, &list, &self.training);
-        }
-        self.models.store(Arc::new(models));
+        trained.extend(grown.iter().map(|(operation, list)| (*operation, list.len())));
+        self.train(grown.iter().map(|(operation, list)| (*operation, &**list)));
     }
+
+    /// Trains models anew and publishes all of them.
+    fn train<'a>(&self, grown: impl Iterator<Item = (OperationKind, &'a [Example])>) {
+        let mut modeler = lock(&self.modeler);
+        for (operation, examples) in grown {
+            if let Err(error) = modeler.train(operation, examples) {
+                tracing::warn!(%operation, %error, "no model was trained");
+            }
+        }
+        self.models.store(Arc::new(Models::of(&modeler)));
+    }
+
+    /// Compares a measurement with what was predicted when its workload was decided.
+    fn judge(&self, measurement: &Measurement, row: &Evidence) {
+        let Measurement { workload, candidate, timings } = measurement;
+        let (Some(prediction), Some(example)) = (candidate.learned, example(row)) else { return };
+        let (kernel, shape) = (candidate.kernel.name(), example.shape);
+        let found = lock(&self.modeler).record(
+            workload.kind(),
+            kernel,
+            shape,
+            &example.features,
+            &prediction,
+            timings.seconds,
+        );
+        self.note(found);
+    }
+
+    fn note(&self, found: impl IntoIterator<Item = Anomaly>) {
+        let mut anomalies = lock(&self.anomalies);
+        for anomaly in found {
+            tracing::info!(?anomaly, "something unusual was measured");
+            if anomalies.len() == MOST_ANOMALIES {
+                anomalies.pop_front();
+            }
+            anomalies.push_back(anomaly);
+        }
+    }
+}
+
+// A panic while it was held leaves numbers, never half a structure.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A row of evidence from a measurement.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::device::DeviceInfo;
-use crate::modelling::{Example, Features, OperationModel, Query, Terms, Training, WorkloadFeatures};
+use crate::modelling::{Features, OperationModel, PerformanceModeler, Query, Terms, WorkloadFeatures};
 use crate::ops::{OperationKind, Workload};
 use crate::selection::Candidate;
 
@@ -13,14 +13,9 @@ use crate::selection::Candidate;
 pub struct Models(HashMap<OperationKind, Arc<OperationModel>>);
 
 impl Models {
-    /// Trains the model of one operation and puts it in the place of the old one, which stays if training fails.
-    pub(crate) fn train(&mut self, operation: OperationKind, examples: &[Example], training: &Training) {
-        match OperationModel::train(examples, training) {
-            Ok(model) => {
-                self.0.insert(operation, Arc::new(model));
-            }
-            Err(error) => tracing::warn!(%operation, %error, "no model was trained"),
-        }
+    /// What the modeler has trained so far.
+    pub(crate) fn of(modeler: &PerformanceModeler) -> Self {
+        Self(modeler.models().map(|(operation, model)| (operation, Arc::clone(model))).collect())
     }
 
     /// The model of an operation.
