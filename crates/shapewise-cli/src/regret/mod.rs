@@ -118,7 +118,7 @@ fn bars(report: &Report) -> String {
             "≤ 1 %",
         ),
         (
-            "winner slowed 1.3 ×: timed calls until noticed, median / worst",
+            "winner slowed 1.3 ×: timed calls until noticed, median / p95",
             format!("{} / {}", s.drift_calls[0], s.drift_calls[1]),
             "≤ 30 with the new race",
         ),

@@ -61,6 +61,8 @@ pub fn decile(samples: impl Iterator<Item = f64>) -> Option<f64> {
     sorted.get(sorted.len().saturating_sub(1) / 10).copied()
 }
 
+/// Samples of a candidate in one pass.
+pub const SAMPLES: usize = 15;
 /// Times that the whole suite is gone through, so that a busy minute does not meet all samples of a workload.
 const PASSES: usize = 3;
 
@@ -180,8 +182,11 @@ fn read(path: &Path, runtime: &Runtime) -> Result<File> {
 fn measure(runtime: &Runtime, suite: &[Workload], peaks: &Peaks) -> Result<File> {
     let mut entries: Vec<Entry> = Vec::with_capacity(suite.len());
     // Short samples: many of them fall between whatever else the machine does.
-    let options =
-        SurveyOptions { samples: 15, sample_time: Duration::from_micros(250), ..SurveyOptions::default() };
+    let options = SurveyOptions {
+        samples: SAMPLES,
+        sample_time: Duration::from_micros(250),
+        ..SurveyOptions::default()
+    };
     for pass in 0..PASSES {
         for (i, workload) in suite.iter().enumerate() {
             let done = pass * suite.len() + i + 1;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// The share of run time that may be lost to exploring.
 ///
-/// Lost is what a trial took above the candidate that would have run otherwise. An advance lets the first calls of a
-/// process explore at all: nothing has run yet then.
+/// Lost is what a trial took above the candidate that would have run otherwise. The first calls of a process, when
+/// next to nothing has run, may lose an advance instead.
 #[derive(Debug)]
 pub struct Budget {
     share: f64,
@@ -18,7 +18,7 @@ pub struct Budget {
 }
 
 /// Time lost before anything ran: too short for anyone to notice.
-const ADVANCE: Duration = Duration::from_millis(10);
+const ADVANCE: Duration = Duration::from_millis(1);
 
 impl Budget {
     /// A budget of this share; 0 never explores.
@@ -33,9 +33,11 @@ impl Budget {
         self.share > 0.0
     }
 
-    /// Whether a trial that is expected to lose this many seconds is within the budget.
+    /// Whether a trial that is expected to lose this many seconds is within the budget, even if it loses twice as much.
     pub fn affords(&self, seconds: f64) -> bool {
-        self.explores() && self.lost() + seconds <= self.share * self.run() + self.advance
+        let allowed = (self.share * self.run()).max(self.advance);
+        // A turn that is expected to lose nothing is no cost, even after others have spent everything.
+        self.explores() && (seconds <= 0.0 || self.lost() + 2.0 * seconds <= allowed)
     }
 
     /// Counts time that calls took.
@@ -77,12 +79,14 @@ mod tests {
     #[test]
     fn the_share_of_what_ran_is_what_may_be_lost() {
         let budget = Budget::new(0.01);
-        assert!(budget.affords(0.009) && !budget.affords(0.011));
+        assert!(budget.affords(0.0004) && !budget.affords(0.0006));
         budget.ran(10.0);
-        assert!(budget.affords(0.1) && !budget.affords(0.12));
-        budget.tried(0.1);
-        assert!(budget.affords(0.009) && !budget.affords(0.011));
-        assert_eq!(budget.trials(), 1);
+        assert!(budget.affords(0.04) && !budget.affords(0.06));
+        budget.tried(0.06);
+        assert!(budget.affords(0.01) && !budget.affords(0.03));
+        budget.tried(1.0);
+        assert!(budget.affords(0.0) && !budget.affords(1e-9));
+        assert_eq!(budget.trials(), 2);
     }
 
     #[test]

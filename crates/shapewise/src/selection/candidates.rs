@@ -7,7 +7,7 @@ use super::verify::panic_text;
 use super::{KernelHandle, KernelRegistry};
 use crate::device::DeviceInfo;
 use crate::modelling::{self, Basis, Prediction};
-use crate::ops::{Cost, Parameters, Refusal, Refusals, Workload};
+use crate::ops::{Constraint, Cost, Parameters, Refusal, Refusals, Workload};
 use crate::tracking::{History, Measured};
 
 /// What a user allows a call to use.
@@ -73,8 +73,32 @@ impl Candidates {
         device: &DeviceInfo,
         limits: &Limits,
     ) -> Self {
+        Self::ask_all(registry.kernels(workload.kind()), registry, workload, device, limits)
+    }
+
+    /// The same without asking for the reasons of kernels whose instructions the device lacks: a decision needs none.
+    pub(crate) fn gather_runnable(
+        registry: &KernelRegistry,
+        workload: &Workload,
+        device: &DeviceInfo,
+        limits: &Limits,
+    ) -> Self {
+        let lacks = |c: &Constraint| matches!(c, Constraint::Isa(isa) if !device.isas.contains(isa));
+        let mut kernels = registry.kernels(workload.kind());
+        // A user's kernel may panic when it is asked, and `ask_all` is ready for that.
+        kernels.retain(|k| k.is_custom() || !k.constraints().iter().any(lacks));
+        Self::ask_all(kernels, registry, workload, device, limits)
+    }
+
+    fn ask_all(
+        kernels: Vec<KernelHandle>,
+        registry: &KernelRegistry,
+        workload: &Workload,
+        device: &DeviceInfo,
+        limits: &Limits,
+    ) -> Self {
         let mut out = Self::default();
-        for kernel in registry.kernels(workload.kind()) {
+        for kernel in kernels {
             if let Some(why) = registry.quarantined(kernel.name()) {
                 out.refused.push((kernel, Refusals::one(Refusal::Quarantined(why))));
                 continue;

@@ -151,8 +151,8 @@ pub struct Hybrid {
     pub weights: ScoreWeights,
 }
 
-/// An interval of this half-width or less is tight: it tells a kernel from one that takes half as long again.
-const TIGHT: f64 = 0.5;
+/// An interval is tight if it is narrower than half to double, which is all that the roofline claims.
+const TIGHT: f64 = 1.0;
 
 impl Hybrid {
     fn guess(candidate: &Candidate) -> Option<Prediction> {

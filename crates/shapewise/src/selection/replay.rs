@@ -40,7 +40,8 @@ pub fn replay(
     let settled = |from: usize, chosen: usize, time: &mut dyn FnMut(usize) -> f64| {
         (from..calls).for_each(|_| budget.ran(time(chosen)));
     };
-    let Some(mut trials) = Trials::new(&candidates, first, |_| true) else {
+    let race = if budget.explores() { Trials::new(&candidates, first, |_| true) } else { None };
+    let Some(mut trials) = race else {
         settled(0, first, time);
         return out;
     };

@@ -208,7 +208,7 @@ impl AdaptiveKernelSelector {
 
     /// Every candidate for a workload, with what is known about its time.
     pub fn candidates(&self, workload: &Workload) -> Result<Vec<Candidate>> {
-        Ok(self.consider(workload)?.candidates.accepted)
+        Ok(self.consider_quickly(workload)?.candidates.accepted)
     }
 
     /// Whether a request would be launched at once: the very look-up that every call does.
@@ -263,13 +263,28 @@ impl AdaptiveKernelSelector {
         self.table.entries().into_iter().map(observe).collect()
     }
 
-    /// Candidates with what is known about their times, and the decision among them.
+    /// Candidates with what is known about their times, and the decision among them, with every refusal.
     pub(crate) fn consider(&self, workload: &Workload) -> Result<Considered> {
+        let knowledge = &*self.knowledge;
+        let (info, limits) = (knowledge.info(), &knowledge.limits);
+        self.decide(workload, Candidates::gather(&knowledge.registry, workload, info, limits))
+    }
+
+    /// The same without refusals, unless nobody accepts.
+    fn consider_quickly(&self, workload: &Workload) -> Result<Considered> {
+        let knowledge = &*self.knowledge;
+        let (info, limits) = (knowledge.info(), &knowledge.limits);
+        let candidates = Candidates::gather_runnable(&knowledge.registry, workload, info, limits);
+        match self.decide(workload, candidates) {
+            Err(Error::NoKernel { .. }) => self.consider(workload),
+            considered => considered,
+        }
+    }
+
+    fn decide(&self, workload: &Workload, mut candidates: Candidates) -> Result<Considered> {
         let knowledge = &*self.knowledge;
         let key = workload.key();
         let history = knowledge.history(key);
-        let (info, limits) = (knowledge.info(), &knowledge.limits);
-        let mut candidates = Candidates::gather(&knowledge.registry, workload, info, limits);
         candidates.set_aside(&history);
         let has_custom = candidates.accepted.iter().any(|c| c.kernel.is_custom());
         let judge = if has_custom { judge(&candidates.accepted).cloned() } else { None };
@@ -278,7 +293,7 @@ impl AdaptiveKernelSelector {
             let refusals = candidates.refusals();
             return Err(Error::NoKernel { workload: workload.to_string(), refusals });
         }
-        knowledge.models.load().attach(workload, &mut candidates.accepted, info);
+        knowledge.models.load().attach(workload, key, &mut candidates.accepted, knowledge.info());
         for candidate in &mut candidates.accepted {
             candidate.measured = history.measured(candidate.kernel.name(), &candidate.parameters);
             candidate.predicted = self.policy.believe(candidate);
@@ -354,7 +369,7 @@ impl AdaptiveKernelSelector {
     /// Considers a workload with every user's kernel checked that could win.
     fn admit(&self, workload: &Workload) -> Result<Considered> {
         loop {
-            let considered = self.consider(workload)?;
+            let considered = self.consider_quickly(workload)?;
             let accepted = &considered.candidates.accepted;
             let tracks = considered.history.tracks();
             let known = |c: &Candidate| tracks.iter().any(|t| t.kernel == c.kernel.name());

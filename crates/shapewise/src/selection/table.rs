@@ -50,7 +50,7 @@ impl Entry {
         trials: Option<Trials>,
         history: Arc<History>,
     ) -> Arc<Self> {
-        let measured = choice.candidate.measured.map(|m| m.seconds);
+        let measured = choice.candidate.measured;
         Arc::new(Self {
             key: Words::of(&workload).keep(),
             workload,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
-use crate::tracking::{Drift, DriftDetector, Timings};
+use crate::tracking::{Drift, DriftDetector, Measured, Timings};
 
 /// Timing may cost this share of a kernel's time.
 const TIMING_SHARE: f64 = 0.005;
@@ -37,7 +37,6 @@ pub(crate) struct Watch {
     mask: AtomicU32,
     /// Bits of the expected seconds; zero before anything is known.
     expected: AtomicU64,
-    drift: DriftDetector,
     recent: Mutex<Recent>,
     used: AtomicBool,
 }
@@ -45,6 +44,9 @@ pub(crate) struct Watch {
 /// The latest timings, oldest first.
 struct Recent {
     samples: ArrayVec<f64, KEPT>,
+    drift: DriftDetector,
+    /// Relative scatter of what is expected.
+    scatter: f64,
     /// Timings so far, and the number at which the next row of evidence is due.
     seen: u64,
     next_row: u64,
@@ -59,18 +61,23 @@ pub(crate) struct Noted {
 }
 
 impl Watch {
-    /// `expected` seconds if they are known.
-    pub fn new(expected: Option<f64>) -> Self {
+    /// What is expected, if it is known.
+    pub fn new(expected: Option<Measured>) -> Self {
         let watch = Self {
             calls: AtomicU64::new(0),
             mask: AtomicU32::new(0),
             expected: AtomicU64::new(0),
-            drift: DriftDetector::default(),
-            recent: Mutex::new(Recent { samples: ArrayVec::new(), seen: 0, next_row: KEPT as u64 }),
+            recent: Mutex::new(Recent {
+                samples: ArrayVec::new(),
+                drift: DriftDetector::default(),
+                scatter: expected.and_then(|m| m.spread).unwrap_or(0.0),
+                seen: 0,
+                next_row: KEPT as u64,
+            }),
             used: AtomicBool::new(true),
         };
-        if let Some(seconds) = expected {
-            watch.expect(seconds);
+        if let Some(measured) = expected {
+            watch.expect(measured.seconds);
         }
         watch
     }
@@ -118,9 +125,10 @@ impl Watch {
         recent.samples.push(seconds);
         let expected = f64::from_bits(self.expected.load(Ordering::Relaxed));
         if expected > 0.0 {
-            noted.drift = self.drift.observe(seconds, expected);
+            let scatter = recent.scatter;
+            noted.drift = recent.drift.observe(seconds, expected, scatter);
         } else if recent.samples.len() >= FIRST_LOOK {
-            self.follow(&recent);
+            self.follow(&mut recent);
         }
         if noted.drift != Drift::None {
             // What was seen before no longer counts; the next timings say what to expect.
@@ -138,8 +146,9 @@ impl Watch {
     }
 
     /// Expects what the recent timings say.
-    fn follow(&self, recent: &Recent) {
+    fn follow(&self, recent: &mut Recent) {
         if let Some(timings) = Timings::of(&recent.samples) {
+            recent.scatter = timings.spread.unwrap_or(0.0);
             self.expect(timings.seconds);
         }
     }

@@ -1,19 +1,24 @@
-//! Notices that a kernel no longer takes the time it took: Page-Hinkley on log residuals, one number of state.
+//! Notices that a kernel no longer takes the time it took: Page-Hinkley on log residuals, confirmed by a median.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use arrayvec::ArrayVec;
 
 /// Slow-downs below this log ratio never count: half way to the 1.3× that must be noticed.
 const TOLERANCE: f32 = 0.13;
+/// Nor do those below this multiple of the timings' own scatter: what varies by half cannot show three tenths.
+const SCATTERS: f32 = 2.0;
 /// Alarm when the excess adds up to this: at 1.3× each timing adds 0.13, so about twelve of them.
 const THRESHOLD: f32 = 1.6;
 /// One timing adds at most this, so that a single interruption of any length is no alarm.
 const LARGEST_STEP: f32 = 0.3;
+/// Timings whose median must agree with an alarm: interruptions that come often move a sum, but not the middle.
+const CONFIRMING: usize = 15;
 
-/// The excess so far, updated without a lock: a lost update between threads only delays the alarm.
+/// The excess so far and the latest residuals.
 #[derive(Debug, Default)]
 pub struct DriftDetector {
-    slower: AtomicU32,
-    faster: AtomicU32,
+    slower: f32,
+    faster: f32,
+    recent: ArrayVec<f32, CONFIRMING>,
 }
 
 /// What the timings say.
@@ -28,33 +33,38 @@ pub enum Drift {
 }
 
 impl DriftDetector {
-    /// Takes one timing against what was expected; starts over after each alarm.
-    #[inline]
-    pub fn observe(&self, seconds: f64, expected: f64) -> Drift {
+    /// Takes one timing against what was expected and its relative scatter; starts over after each alarm.
+    pub fn observe(&mut self, seconds: f64, expected: f64, scatter: f64) -> Drift {
+        let tolerance = TOLERANCE.max(SCATTERS * scatter as f32);
         let residual = ((seconds / expected) as f32).ln();
         if !residual.is_finite() {
             return Drift::None;
         }
-        if add(&self.slower, residual - TOLERANCE) {
-            return Drift::Slower;
+        if self.recent.is_full() {
+            self.recent.remove(0);
         }
-        if add(&self.faster, -residual - TOLERANCE) {
-            return Drift::Faster;
-        }
-        Drift::None
+        self.recent.push(residual);
+        add(&mut self.slower, residual - tolerance);
+        add(&mut self.faster, -residual - tolerance);
+        let drift = match self.middle() {
+            m if self.slower > THRESHOLD && m > tolerance => Drift::Slower,
+            m if self.faster > THRESHOLD && m < -tolerance => Drift::Faster,
+            _ => return Drift::None,
+        };
+        *self = Self::default();
+        drift
+    }
+
+    fn middle(&self) -> f32 {
+        let mut sorted = self.recent.clone();
+        sorted.sort_unstable_by(f32::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
     }
 }
 
-fn add(sum: &AtomicU32, step: f32) -> bool {
-    let old = f32::from_bits(sum.load(Ordering::Relaxed));
-    let new = (old + step.min(LARGEST_STEP)).max(0.0);
-    let alarm = new > THRESHOLD;
-    let next = if alarm { 0.0 } else { new };
-    // The usual case is no excess before and none now: then the cache line stays clean.
-    if old.to_bits() != next.to_bits() {
-        sum.store(next.to_bits(), Ordering::Relaxed);
-    }
-    alarm
+/// Sums stay at the threshold until the median has its say.
+fn add(sum: &mut f32, step: f32) {
+    *sum = (*sum + step.min(LARGEST_STEP)).clamp(0.0, THRESHOLD + LARGEST_STEP);
 }
 
 #[cfg(test)]
@@ -69,32 +79,44 @@ mod tests {
 
     #[test]
     fn a_slow_down_of_three_tenths_is_noticed_in_time() {
-        let (detector, mut state) = (DriftDetector::default(), 1);
+        let (mut detector, mut state) = (DriftDetector::default(), 1);
+        for _ in 0..100 {
+            detector.observe(1e-3, 1e-3, 0.02);
+        }
         let calls = (1..100).find(|_| {
             let jitter = 1.0 + 0.1 * (noise(&mut state) - 0.5);
-            detector.observe(1.3e-3 * jitter, 1e-3) == Drift::Slower
+            detector.observe(1.3e-3 * jitter, 1e-3, 0.02) == Drift::Slower
         });
-        assert!(calls.is_some_and(|n| n <= 16), "{calls:?}");
+        assert!(calls.is_some_and(|n| n <= 18), "{calls:?}");
     }
 
     #[test]
-    fn jitter_and_lonely_interruptions_are_no_alarm() {
-        let (detector, mut state) = (DriftDetector::default(), 2);
+    fn jitter_and_interruptions_are_no_alarm() {
+        let (mut detector, mut state) = (DriftDetector::default(), 2);
         for _ in 0..1_000_000 {
             let jitter = 1.0 + 0.2 * (noise(&mut state) - 0.5);
-            let interrupted = if noise(&mut state) < 0.02 { 50.0 } else { 1.0 };
-            assert_eq!(detector.observe(1e-5 * jitter * interrupted, 1e-5), Drift::None);
+            let interrupted = if noise(&mut state) < 0.05 { 50.0 } else { 1.0 };
+            assert_eq!(detector.observe(1e-5 * jitter * interrupted, 1e-5, 0.05), Drift::None);
+        }
+    }
+
+    #[test]
+    fn two_speeds_by_turns_are_scatter_and_no_drift() {
+        let (mut detector, mut state) = (DriftDetector::default(), 3);
+        for _ in 0..100_000 {
+            let seconds = if noise(&mut state) < 0.5 { 1.0 } else { 1.4 };
+            assert_eq!(detector.observe(seconds, 1.0, 0.3), Drift::None);
         }
     }
 
     #[test]
     fn a_speed_up_is_told_apart_and_impossible_timings_are_ignored() {
-        let detector = DriftDetector::default();
-        assert!((0..30).any(|_| detector.observe(0.7, 1.0) == Drift::Faster));
+        let mut detector = DriftDetector::default();
+        assert!((0..30).any(|_| detector.observe(0.7, 1.0, 0.0) == Drift::Faster));
         for hostile in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             for _ in 0..100 {
-                assert_eq!(detector.observe(hostile, 1.0), Drift::None);
-                assert_eq!(detector.observe(1.0, hostile), Drift::None);
+                assert_eq!(detector.observe(hostile, 1.0, 0.0), Drift::None);
+                assert_eq!(detector.observe(1.0, hostile, 0.0), Drift::None);
             }
         }
     }

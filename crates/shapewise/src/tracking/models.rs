@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::learner::shape_of;
 use crate::device::DeviceInfo;
 use crate::modelling::{Features, OperationModel, PerformanceModeler, Query, Terms, WorkloadFeatures};
-use crate::ops::{OperationKind, Workload};
+use crate::ops::{OperationKind, Workload, WorkloadKey};
 use crate::selection::Candidate;
 
 /// A model for each operation that has evidence.
@@ -24,7 +25,13 @@ impl Models {
     }
 
     /// Gives candidates of a workload what the operation's model says about them.
-    pub(crate) fn attach(&self, workload: &Workload, candidates: &mut [Candidate], device: &DeviceInfo) {
+    pub(crate) fn attach(
+        &self,
+        workload: &Workload,
+        key: WorkloadKey,
+        candidates: &mut [Candidate],
+        device: &DeviceInfo,
+    ) {
         let Some(model) = self.get(workload.kind()) else { return };
         let shared = WorkloadFeatures::new(workload);
         let mut asked = Vec::with_capacity(candidates.len());
@@ -38,7 +45,7 @@ impl Models {
             }
         }
         let mut predictions = Vec::with_capacity(queries.len());
-        model.predict(shape(workload), &queries, &mut predictions);
+        model.predict(shape_of(key), &queries, &mut predictions);
         for (i, prediction) in asked.into_iter().zip(predictions) {
             candidates[i].learned = Some(prediction);
         }
@@ -53,9 +60,4 @@ pub(crate) fn describe(
 ) -> Option<Features> {
     let terms = Terms::of(&candidate.cost, device.peaks.as_ref()?)?;
     Some(shared.candidate(candidate.kernel.name(), &candidate.parameters, &candidate.cost, &terms))
-}
-
-/// The number that groups examples of one workload.
-pub(crate) fn shape(workload: &Workload) -> u64 {
-    super::learner::shape_of(workload.key())
 }
