@@ -1,7 +1,7 @@
 //! The race between candidates whose predictions overlap: the user's own calls are the trials.
 
 use super::Candidate;
-use crate::modelling::Prediction;
+use crate::modelling::{Basis, Prediction};
 
 /// Candidates that race at once; the others wait until one of these is beaten.
 const AT_ONCE: usize = 4;
@@ -70,8 +70,8 @@ impl Trials {
             racing.extend(waiting.pop().map(Trial::new));
         }
         let joined = racing.len();
-        // A leader without a rival runs alone for a few rounds: it may be slower than it was predicted to be.
-        let alone = joined == 1 && waiting.is_empty();
+        // A leader without a rival runs alone for a few rounds: it may be slower than predicted, unless it was measured.
+        let alone = joined == 1 && (waiting.is_empty() || lead.basis == Basis::Measured);
         let trials = Self { racing, waiting, beaten: Vec::new(), position: 0, run_in_block: 0, joined };
         (!alone).then_some(trials)
     }
