@@ -1,7 +1,6 @@
 //! A call decided once, for hot loops over small tensors.
 
-use std::sync::Arc;
-
+use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 
 use crate::error::{Error, Result};
@@ -15,7 +14,7 @@ use crate::tensor::{DType, Layout, Tensor};
 /// Running it skips shape checks and the decision table; the memory may be another each time.
 pub struct Prepared {
     runtime: Runtime,
-    entry: Arc<Entry>,
+    entry: ArcSwap<Entry>,
     operands: ArrayVec<Expected, MAX_OPERANDS>,
 }
 
@@ -36,7 +35,7 @@ impl Prepared {
         tensors: &[(DType, Layout, *const u8)],
     ) -> Result<Self> {
         let workload = request.workload();
-        let entry = runtime.entry(&workload)?;
+        let entry = ArcSwap::new(runtime.entry(&workload)?);
         let operands = tensors
             .iter()
             .zip(workload.operands().iter().zip(&request.pointers))
@@ -50,9 +49,9 @@ impl Prepared {
         Ok(Self { runtime: runtime.clone(), entry, operands })
     }
 
-    /// Name of the kernel that runs.
-    pub fn kernel(&self) -> &str {
-        self.entry.choice.candidate.kernel.name()
+    /// Name of the kernel that runs now; a race or a slower machine may change it.
+    pub fn kernel(&self) -> String {
+        self.entry.load().choice.candidate.kernel.name().to_owned()
     }
 
     /// Computes `output` from `inputs`, which look exactly like those it was prepared for.

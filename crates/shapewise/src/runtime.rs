@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
+
 use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPool};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
 use crate::error::{Error, Result};
@@ -395,13 +397,16 @@ impl Runtime {
         self.selector.entry(workload)
     }
 
-    /// Launches a choice made earlier; one that is stale or not settled goes the way of every other call.
+    /// Launches a choice made earlier; one that has been replaced is looked up again first.
     #[inline]
-    pub(crate) fn launch_prepared(&self, entry: &Entry, pointers: &[*mut u8]) -> Result<()> {
-        if entry.generation != self.kernels().generation() || entry.trials.is_some() {
-            return self.execute(&Request::again(&entry.workload, pointers));
+    pub(crate) fn launch_prepared(&self, entry: &ArcSwap<Entry>, pointers: &[*mut u8]) -> Result<()> {
+        let current = entry.load();
+        if current.is_current(self.kernels().generation()) {
+            return self.run(&current, pointers);
         }
-        self.run(entry, pointers)
+        let next = self.selector.entry(&current.workload)?;
+        entry.store(Arc::clone(&next));
+        self.run(&next, pointers)
     }
 
     /// The slow path: a workload seen for the first time.

@@ -266,3 +266,22 @@ fn a_benchmark_ends_in_time_even_if_a_kernel_hangs() {
     let busy = rt.benchmark_kernels(&workload, &quick, &mut |_, _| {}).unwrap_err().to_string();
     assert!(busy.contains("another benchmark"), "{busy}");
 }
+
+#[test]
+fn a_prepared_call_follows_the_race_of_its_workload() {
+    let rt = builder().exploration(1.0).build().unwrap();
+    let (fast, slow) = (Sleeper::new(FAST, 1_000, 1e12), Sleeper::new(SLOW, 20_000, 1.0));
+    let x = three();
+    leave_only(&rt, [&slow, &fast], &x);
+    let mut y = three();
+    let neg = shapewise::ops::elementwise::Program::build(1, |x| -x[0]).unwrap();
+    let prepared = rt.prepare_elementwise(&neg, &[&x], &mut y).unwrap();
+    for _ in 0..12 {
+        prepared.run(&[&x], &mut y).unwrap();
+        assert_eq!(y.as_slice::<f32>().unwrap()[2], -3.0);
+    }
+    assert_eq!(prepared.kernel(), FAST);
+    rt.kernels().remove(FAST).unwrap();
+    prepared.run(&[&x], &mut y).unwrap();
+    assert_eq!(prepared.kernel(), SLOW);
+}

@@ -2,6 +2,7 @@
 
 use std::array;
 use std::hash::Hasher;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
@@ -39,6 +40,8 @@ pub(crate) struct Entry {
     pub trials: Option<Mutex<Trials>>,
     pub watch: Watch,
     pub history: Arc<History>,
+    /// Set when another entry has taken its place: whoever holds it looks the workload up again.
+    retired: AtomicBool,
 }
 
 impl Entry {
@@ -61,7 +64,14 @@ impl Entry {
             watch: Watch::new(measured.filter(|_| trials.is_none())),
             trials: trials.map(Mutex::new),
             history,
+            retired: AtomicBool::new(false),
         })
+    }
+
+    /// Whether it still is what calls of this generation of the registry run.
+    #[inline]
+    pub fn is_current(&self, generation: u64) -> bool {
+        self.generation == generation && !self.retired.load(Ordering::Relaxed)
     }
 }
 
@@ -111,7 +121,11 @@ impl Shard {
                 && other.generation == entry.generation
                 && (!crowded || other.watch.used_since())
         };
-        let kept = self.slots.iter().flatten().filter(|e| stays(e)).cloned();
+        let (kept, gone): (Vec<_>, Vec<_>) = self.slots.iter().flatten().partition(|e| stays(e));
+        for old in gone {
+            old.retired.store(true, Ordering::Relaxed);
+        }
+        let kept = kept.into_iter().cloned();
         let entries: Vec<_> = kept.take(LARGEST_SHARD - 1).chain([Arc::clone(entry)]).collect();
         let mut slots = vec![None; (entries.len() * 2).next_power_of_two()].into_boxed_slice();
         let (len, mask) = (entries.len(), slots.len() - 1);
