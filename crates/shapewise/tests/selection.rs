@@ -357,3 +357,13 @@ fn an_explanation_says_what_and_why() {
     }
     assert_eq!(rt.with_kernel(NAME).unwrap().explain(|rt| rt.add(&a, &b)).unwrap().policy, "forced");
 }
+
+#[test]
+fn a_replaced_kernel_is_checked_anew() {
+    let rt = runtime();
+    rt.kernels().register(Mine::new(Behaviour::Right)).unwrap();
+    add_and_check(&rt);
+    rt.kernels().replace(Mine::new(Behaviour::Wrong)).unwrap();
+    add_and_check(&rt);
+    assert!(rt.kernels().quarantined(NAME).is_some_and(|why| why.contains("wrong answer")));
+}

@@ -67,6 +67,7 @@ fn taught(runtime: &Runtime, oracle: &Oracle) -> Result<Runtime> {
     let rows: Vec<Evidence> = oracle.problems.iter().flat_map(|p| evidence(p, &device)).collect();
     location.open().append(&rows)?;
     let taught = Runtime::builder().threads(runtime.device_info().threads).store(location).build()?;
+    taught.flush();
     std::fs::remove_dir_all(&folder)?;
     Ok(taught)
 }

@@ -42,6 +42,8 @@ pub struct KernelRegistry {
     custom: RwLock<Vec<Arc<dyn Kernel>>>,
     quarantine: RwLock<HashMap<String, String>>,
     generation: AtomicU64,
+    /// The generation that each user's kernel came with: what is known of an older one of its name does not count.
+    births: RwLock<HashMap<String, u64>>,
 }
 
 impl KernelRegistry {
@@ -56,6 +58,7 @@ impl KernelRegistry {
         if built_in || custom.iter().any(|k| k.name() == name) {
             return Err(invalid(format!("`{name}` is registered already; use `replace`, or another name")));
         }
+        self.born(&name);
         custom.push(kernel);
         drop(custom);
         self.changed();
@@ -69,6 +72,7 @@ impl KernelRegistry {
             invalid(format!("no kernel of yours is called `{}`; `register` it", kernel.name()))
         })?;
         write(&self.quarantine).remove(kernel.name());
+        self.born(kernel.name());
         *slot = kernel;
         drop(custom);
         self.changed();
@@ -122,6 +126,15 @@ impl KernelRegistry {
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// The generation that a user's kernel came with.
+    pub(crate) fn birth(&self, name: &str) -> u64 {
+        read(&self.births).get(name).copied().unwrap_or(0)
+    }
+
+    fn born(&self, name: &str) {
+        write(&self.births).insert(name.to_owned(), self.generation() + 1);
     }
 
     fn changed(&self) {

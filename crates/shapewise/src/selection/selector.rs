@@ -295,7 +295,9 @@ impl AdaptiveKernelSelector {
         }
         knowledge.models.load().attach(workload, key, &mut candidates.accepted, knowledge.info());
         for candidate in &mut candidates.accepted {
-            candidate.measured = history.measured(candidate.kernel.name(), &candidate.parameters);
+            if !candidate.kernel.is_custom() || self.is_checked(candidate, &history) {
+                candidate.measured = history.measured(candidate.kernel.name(), &candidate.parameters);
+            }
             candidate.predicted = self.policy.believe(candidate);
         }
         let last = history.current();
@@ -316,6 +318,13 @@ impl AdaptiveKernelSelector {
             }
         }
         Ok(Considered { candidates, decision, history, judge })
+    }
+
+    /// Whether this very kernel of the user's was checked at its parameters; its times before that do not count.
+    fn is_checked(&self, candidate: &Candidate, history: &History) -> bool {
+        let name = candidate.kernel.name();
+        let birth = self.knowledge.registry.birth(name);
+        history.is_checked(name, Some(&candidate.parameters.to_string()), birth)
     }
 
     /// Leaves only the points of the forced kernel, if one is forced for this operation.
@@ -371,8 +380,8 @@ impl AdaptiveKernelSelector {
         loop {
             let considered = self.consider_quickly(workload)?;
             let accepted = &considered.candidates.accepted;
-            let tracks = considered.history.tracks();
-            let known = |c: &Candidate| tracks.iter().any(|t| t.kernel == c.kernel.name());
+            let birth = |c: &Candidate| self.knowledge.registry.birth(c.kernel.name());
+            let known = |c: &Candidate| considered.history.is_checked(c.kernel.name(), None, birth(c));
             let picked = &accepted[considered.decision.index];
             let unchecked = (picked.kernel.is_custom() && picked.measured.is_none()).then_some(picked);
             // Its first point is timed whatever it claims to cost: claims may be wrong in both directions.
@@ -384,7 +393,9 @@ impl AdaptiveKernelSelector {
             match verify(candidate, judge, workload, &knowledge.device, knowledge.limits.check) {
                 Ok(seconds) => {
                     let timings = Timings { seconds, samples: 1, spread: None, at: unix_ms() };
-                    considered.history.add(name, &candidate.parameters.to_string(), &timings);
+                    let parameters = candidate.parameters.to_string();
+                    considered.history.replace(name, &parameters, &timings);
+                    considered.history.set_checked(name, &parameters, birth(candidate));
                 }
                 Err(reason) => {
                     knowledge.registry.quarantine(name, reason.clone());

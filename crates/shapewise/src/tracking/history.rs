@@ -154,6 +154,8 @@ struct Inner {
     /// Whether a race over this workload was decided, here or in an earlier process.
     raced: bool,
     set_aside: Vec<(String, String)>,
+    /// Users' kernels and parameters whose answer was checked, and the generation that the kernel came with.
+    checked: Vec<(String, String, u64)>,
 }
 
 impl History {
@@ -213,6 +215,21 @@ impl History {
         if !inner.set_aside.iter().any(|(k, _)| k == kernel) {
             inner.set_aside.push((kernel.to_owned(), reason.to_owned()));
         }
+    }
+
+    /// Says that a user's kernel was checked.
+    pub fn set_checked(&self, kernel: &str, parameters: &str, birth: u64) {
+        let mut inner = self.lock();
+        inner.checked.retain(|(k, _, b)| k != kernel || *b == birth);
+        inner.checked.push((kernel.to_owned(), parameters.to_owned(), birth));
+    }
+
+    /// Whether a user's kernel was checked: at these parameters, or at any.
+    pub fn is_checked(&self, kernel: &str, parameters: Option<&str>, birth: u64) -> bool {
+        let same = |(k, p, b): &(String, String, u64)| {
+            k == kernel && *b == birth && parameters.is_none_or(|q| p == q)
+        };
+        self.lock().checked.iter().any(same)
     }
 
     /// Kernels that are out for this workload, and why.

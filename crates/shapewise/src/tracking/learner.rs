@@ -40,6 +40,8 @@ pub(crate) struct Measurement {
 
 enum Message {
     Measured(Measurement),
+    /// All models are to be trained from the examples there are.
+    Train,
     /// A kernel of this name failed.
     Failed(String),
     /// Answered when everything sent before is written and learned.
@@ -76,7 +78,7 @@ impl Learner {
         Self { start, running: Mutex::new(None) }
     }
 
-    /// Takes what earlier processes measured and trains from it at once.
+    /// Takes what earlier processes measured; the learner's thread trains from it.
     pub fn begin_with(&self, rows: &[Evidence]) {
         let mut examples = lock(&self.start.examples);
         for row in rows {
@@ -84,7 +86,11 @@ impl Learner {
                 examples.entry(operation).or_default().push(example);
             }
         }
-        self.start.train(examples.iter().map(|(&operation, list)| (operation, &**list)));
+        let any = !examples.is_empty();
+        drop(examples);
+        if any {
+            self.send(Message::Train);
+        }
     }
 
     /// Hands a measurement over; never waits.
@@ -178,6 +184,11 @@ impl Start {
                     let row = evidence(&device, &measurement, &self.device);
                     self.judge(&measurement, &row);
                     rows.push(row);
+                }
+                Ok(Message::Train) => {
+                    let examples = lock(&self.examples).clone();
+                    trained.extend(examples.iter().map(|(&operation, list)| (operation, list.len())));
+                    self.train(examples.iter().map(|(&operation, list)| (operation, &**list)));
                 }
                 Ok(Message::Failed(kernel)) => self.note(lock(&self.modeler).record_failure(&kernel)),
                 Ok(Message::Flush(done)) => answer = Some(done),
