@@ -14,6 +14,7 @@ pub const EXAMPLES: &str = "Operations:
   neg abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu A
   sum mean prod max min argmax argmin A     over --axis, or everything
   softmax log_softmax layer_norm rms_norm A along the last axis
+  copy transpose A      into memory of their own; the last two axes exchanged
 
 Examples:
   shapewise bench matmul 512x512 512x512
@@ -72,6 +73,8 @@ const OPERATIONS: &[(&str, usize, Ask)] = &[
     ("min", 1, |rt, x, over| rt.min(&x[0], over)),
     ("argmax", 1, |rt, x, over| rt.argmax(&x[0], over)),
     ("argmin", 1, |rt, x, over| rt.argmin(&x[0], over)),
+    ("copy", 1, |rt, x, _| rt.copy(&x[0])),
+    ("transpose", 1, |rt, x, _| rt.transpose(&x[0])),
     ("softmax", 1, |rt, x, _| rt.softmax(&x[0], -1)),
     ("log_softmax", 1, |rt, x, _| rt.log_softmax(&x[0], -1)),
     ("layer_norm", 1, |rt, x, _| rt.layer_norm(&x[0], 1, &NormOptions::new())),

@@ -5,6 +5,8 @@
 
 #[path = "common/compare.rs"]
 mod compare;
+#[path = "golden/copy.rs"]
+mod copy;
 #[path = "golden/elementwise.rs"]
 mod elementwise;
 #[path = "golden/matmul.rs"]

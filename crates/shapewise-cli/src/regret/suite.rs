@@ -21,6 +21,7 @@ pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
         suite.reduce()?;
         suite.softmax()?;
         suite.norm()?;
+        suite.moving()?;
     }
     Ok(suite.found)
 }
@@ -217,6 +218,33 @@ impl Suite<'_> {
                 _ => {
                     let image = Tensor::zeros(&[rows.div_ceil(50), 8, columns], dtype)?;
                     self.ask(|rt| rt.group_norm(&image, 4, &NormOptions::new()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Suite<'_> {
+    /// Copies: rows, transpositions, permutations of images and heads, parts of a concatenation.
+    fn moving(&mut self) -> Result<()> {
+        let types = [DType::F32, DType::F32, DType::F64, DType::F16, DType::U8];
+        for i in 0..32 {
+            let dtype = self.draw.pick(&types);
+            let (rows, columns) = (self.draw.size(2, 2500), self.draw.size(2, 2500));
+            match i % 4 {
+                0 | 1 => {
+                    let x = Tensor::zeros(&[rows, columns], dtype)?;
+                    self.ask(|rt| rt.transpose(&x))?;
+                }
+                2 => {
+                    let (heads, width) = (self.draw.size(2, 32), self.draw.size(8, 128));
+                    let x = Tensor::zeros(&[self.draw.size(2, 600), heads, width], dtype)?;
+                    self.ask(|rt| rt.permute(&x, if i % 8 == 2 { &[1, 0, 2] } else { &[2, 0, 1] }))?;
+                }
+                _ => {
+                    let (a, b) = (Tensor::zeros(&[rows, columns], dtype)?, Tensor::zeros(&[rows, 7], dtype)?);
+                    self.ask(|rt| rt.concat(&[a.view(), b.view()], 1))?;
                 }
             }
         }

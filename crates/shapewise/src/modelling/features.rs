@@ -260,6 +260,7 @@ fn remainder(tensor: &TensorDesc, back: usize) -> f32 {
 /// What is computed, as an ordinal within the operation.
 fn attribute(operation: &Operation) -> f32 {
     match operation {
+        Operation::Copy => 0.0,
         Operation::Elementwise(program) => program_identity(program),
         Operation::Matmul(a) | Operation::PackedMatmul(a) => {
             let bias = f32::from(u8::from(a.bias));

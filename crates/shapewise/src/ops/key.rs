@@ -63,6 +63,7 @@ fn tensor(desc: &TensorDesc, out: &mut impl Write) -> fmt::Result {
 fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
     out.write_str(operation.kind().name())?;
     match operation {
+        Operation::Copy => Ok(()),
         Operation::Elementwise(p) => program(p, out),
         Operation::Matmul(a) | Operation::PackedMatmul(a) => product(*a, out),
         Operation::Norm(a) => {

@@ -2,6 +2,7 @@
 
 mod activation;
 mod call;
+pub mod copy;
 mod cost;
 pub mod elementwise;
 mod kernel;
@@ -34,6 +35,8 @@ pub use workload::{MAX_OPERANDS, TensorDesc, Workload};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
+    /// Elements from one layout to another.
+    Copy,
     /// A function, or a fused chain of them, of each element.
     Elementwise(elementwise::Program),
     /// Matrix product, with bias and activation.
@@ -53,6 +56,8 @@ pub enum Operation {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperationKind {
+    /// Elements from one layout to another.
+    Copy,
     /// Functions of each element.
     Elementwise,
     /// Matrix product.
@@ -70,6 +75,7 @@ pub enum OperationKind {
 impl OperationKind {
     /// Every operation.
     pub const ALL: &'static [OperationKind] = &[
+        OperationKind::Copy,
         OperationKind::Elementwise,
         OperationKind::Matmul,
         OperationKind::Norm,
@@ -81,6 +87,7 @@ impl OperationKind {
     /// The name in kernels' names and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Copy => "copy",
             Self::Elementwise => "elementwise",
             Self::Matmul => "matmul",
             Self::Norm => "norm",
@@ -93,6 +100,7 @@ impl OperationKind {
     /// The built-in kernels, reference last.
     pub fn kernels(self) -> &'static [&'static dyn Kernel] {
         match self {
+            Self::Copy => copy::KERNELS,
             Self::Elementwise => elementwise::KERNELS,
             Self::Matmul => matmul::KERNELS,
             Self::Norm => norm::KERNELS,
@@ -107,6 +115,7 @@ impl Operation {
     /// The operation without its attributes.
     pub const fn kind(&self) -> OperationKind {
         match self {
+            Self::Copy => OperationKind::Copy,
             Self::Elementwise(_) => OperationKind::Elementwise,
             Self::Matmul(_) => OperationKind::Matmul,
             Self::Norm(_) => OperationKind::Norm,
@@ -140,6 +149,7 @@ impl FromStr for OperationKind {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Copy => f.write_str("copy"),
             Self::Elementwise(program) => write!(f, "elementwise {program}"),
             Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
             Self::Norm(attributes) => write!(f, "{attributes}"),

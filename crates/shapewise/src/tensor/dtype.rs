@@ -70,6 +70,17 @@ impl DType {
         }
     }
 
+    /// The type that stands for all of its size where only bytes are moved.
+    pub(crate) const fn plain(self) -> Self {
+        match self.size() {
+            1 => DType::U8,
+            2 => DType::F16,
+            4 => DType::F32,
+            8 => DType::F64,
+            _ => DType::C64,
+        }
+    }
+
     /// The name users write: `f32`, `bool`, `c64` …
     pub const fn name(self) -> &'static str {
         match self {

@@ -133,6 +133,11 @@ impl<'a> TensorView<'a> {
         Self::new(self.bytes, self.dtype, layout)
     }
 
+    /// The same bytes as elements of the type that stands for all of this size.
+    pub(crate) fn as_plain(&self) -> Self {
+        Self { dtype: self.dtype.plain(), ..*self }
+    }
+
     /// The last two axes exchanged.
     #[must_use]
     pub fn transpose(&self) -> Self {
@@ -270,6 +275,11 @@ impl<'a> TensorViewMut<'a> {
     /// The same memory under another layout.
     pub fn with_layout(self, layout: Layout) -> Result<Self> {
         Self::new(self.bytes, self.dtype, layout)
+    }
+
+    /// The same bytes as elements of the type that stands for all of this size.
+    pub(crate) fn into_plain(self) -> Self {
+        Self { dtype: self.dtype.plain(), ..self }
     }
 
     /// The same view, to be read.

@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod copy;
 mod elementwise;
 mod matmul;
 mod norm;

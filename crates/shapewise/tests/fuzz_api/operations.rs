@@ -162,6 +162,25 @@ fn softmax_and_norms() {
 }
 
 #[test]
+fn moving() {
+    no_kernel_panics(4_000, |rt, r| {
+        let storage = [wild::storage(r), wild::storage(r)];
+        let (x, y) = (wild::view(r, &storage[0]), wild::view(r, &storage[1]));
+        let order: Vec<usize> = (0..r.below(6)).map(|_| r.below(6)).collect();
+        let sizes: Vec<usize> = (0..r.below(4)).map(|_| r.below(6)).collect();
+        let _ = (rt.copy(x), rt.transpose(x), rt.permute(x, &order));
+        let _ = (rt.concat(&[x, y], wild::axis(r)), rt.concat(&[x, x, x], wild::axis(r)));
+        let _ = rt.split(x, &sizes, wild::axis(r));
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
+            let _ = rt.copy_into(x, view);
+        }
+        let _ = rt.concat_into(&[x, y], wild::axis(r), &mut out);
+    });
+}
+
+#[test]
 fn broadcasts_beyond_all_memory_are_errors() {
     let limits = Limits { memory: Some(64 << 20), ..Limits::default() };
     let rt = Runtime::builder().limits(limits).without_calibration().build().unwrap();

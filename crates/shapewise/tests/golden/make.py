@@ -148,15 +148,17 @@ def main():
     # Imported here because they import this file.
     import elementwise
     import matmul
+    import moving
     import norm
     import reduce
     import softmax
 
-    for room in [matmul, elementwise, reduce, softmax, norm]:
-        file = File(room.__name__)
+    rooms = {room.__name__: room.cases for room in [matmul, elementwise, reduce, softmax, norm]}
+    for name, cases in (rooms | moving.ROOMS).items():
+        file = File(name)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # empty means are NaN, as wanted
-            room.cases(file)
+            cases(file)
         file.write()
 
 

@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::tensor::{Layout, Shape, Strides};
 
 /// Layouts of the inputs (already broadcast to the output's shape), then of the output.
-pub(super) type Operands = ArrayVec<Layout, { MAX_INPUTS + 1 }>;
+pub(crate) type Operands = ArrayVec<Layout, { MAX_INPUTS + 1 }>;
 
 /// Broadcasts the inputs and brings all operands into the common form of at least one axis.
-pub(super) fn canonical(operands: &mut Operands) -> Result<()> {
+pub(crate) fn canonical(operands: &mut Operands) -> Result<()> {
     let output = *operands.last().unwrap_or(&Layout::contiguous(Shape::filled(0, 0)));
     if operands.iter().all(|o| o.shape == output.shape && o.is_contiguous()) {
         for operand in operands.iter_mut() {

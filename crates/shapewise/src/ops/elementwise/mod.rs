@@ -1,6 +1,6 @@
 //! Element-wise operations: one function or a fused chain of them, in one pass over memory.
 
-mod canonical;
+pub(crate) mod canonical;
 mod cost;
 mod cpu_block_functions;
 mod cpu_block_memory;

@@ -1,0 +1,198 @@
+//! Tiles turned in registers: 16 × 16 elements of 1 or 4 bytes, 8 × 8 of 2 or 8, single ones of 16.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::{
+    __m128i, __m256, __m256d, __m256i, _mm_loadu_pd, _mm_loadu_ps, _mm_loadu_si128, _mm_sfence,
+    _mm_storeu_si128, _mm_stream_si128, _mm_unpackhi_epi8, _mm_unpackhi_epi16, _mm_unpacklo_epi8,
+    _mm_unpacklo_epi16, _mm256_castpd_si256, _mm256_castpd128_pd256, _mm256_castps_si256,
+    _mm256_castps128_ps256, _mm256_insertf128_pd, _mm256_insertf128_ps, _mm256_shuffle_ps,
+    _mm256_storeu_si256, _mm256_stream_si256, _mm256_unpackhi_pd, _mm256_unpackhi_ps, _mm256_unpacklo_pd,
+    _mm256_unpacklo_ps,
+};
+
+use super::cpu_tiles::{Turn, turn_plain};
+
+/// Turns a block: whole tiles, the last ones moved back so that they end with the block.
+///
+/// # Safety
+/// Every element of the block is valid for reading and writing, the two do not overlap, and the CPU has AVX2.
+pub(super) unsafe fn turn(block: Turn) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match block.size {
+            1 => tiles::<16>(block, tile_1),
+            2 => tiles::<8>(block, tile_2),
+            4 => tiles::<16>(block, tile_4),
+            8 => tiles::<8>(block, tile_8),
+            _ => tiles::<4>(block, tile_16),
+        }
+    }
+}
+
+/// # Safety
+/// As [`turn`].
+#[target_feature(enable = "avx2")]
+unsafe fn tiles<const EDGE: usize>(block: Turn, tile: unsafe fn(Turn)) {
+    if block.rows < EDGE || block.columns < EDGE {
+        // SAFETY: the caller's promise.
+        return unsafe { turn_plain(block) };
+    }
+    let starts =
+        |n: usize| (0..n / EDGE).map(|i| i * EDGE).chain((!n.is_multiple_of(EDGE)).then_some(n - EDGE));
+    for column in starts(block.columns) {
+        for row in starts(block.rows) {
+            let part = block.part(row, column, EDGE, EDGE);
+            // Moved back along the output's memory, a tile is not aligned any more.
+            let stream = block.stream && row.is_multiple_of(EDGE);
+            // SAFETY: the tile lies inside the block.
+            unsafe { tile(Turn { stream, ..part }) };
+        }
+    }
+    if block.stream {
+        _mm_sfence();
+    }
+}
+
+/// # Safety
+/// `at` is valid for writing a register, and aligned to one if `stream`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn put(at: *mut u8, v: __m256i, stream: bool) {
+    // SAFETY: the caller's promise.
+    unsafe { if stream { _mm256_stream_si256(at.cast(), v) } else { _mm256_storeu_si256(at.cast(), v) } }
+}
+
+/// # Safety
+/// A tile of 16 × 16 elements of 4 bytes; otherwise as [`turn`].
+#[target_feature(enable = "avx2")]
+unsafe fn tile_4(t: Turn) {
+    // Four columns at a time, eight rows to a register and sixteen to a line of the output.
+    for quarter in 0..4 {
+        let lower =
+            |row: usize| t.place.from.wrapping_offset(row as isize * t.from_step).wrapping_add(16 * quarter);
+        let pair = |row: usize| -> __m256 {
+            // SAFETY: rows up to 15 and columns up to 15 lie inside the tile.
+            unsafe {
+                let (a, b) = (_mm_loadu_ps(lower(row).cast()), _mm_loadu_ps(lower(row + 4).cast()));
+                _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(a), b)
+            }
+        };
+        let four = |row: usize| -> [__m256i; 4] {
+            let (a, b, c, d) = (pair(row), pair(row + 1), pair(row + 2), pair(row + 3));
+            let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+            let (ba, dc) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+            [
+                _mm256_castps_si256(_mm256_shuffle_ps::<0x44>(ab, cd)),
+                _mm256_castps_si256(_mm256_shuffle_ps::<0xee>(ab, cd)),
+                _mm256_castps_si256(_mm256_shuffle_ps::<0x44>(ba, dc)),
+                _mm256_castps_si256(_mm256_shuffle_ps::<0xee>(ba, dc)),
+            ]
+        };
+        let (first, second) = (four(0), four(8));
+        for k in 0..4 {
+            let to = t.place.to.wrapping_offset((4 * quarter + k) as isize * t.to_step);
+            // SAFETY: the tile's row of the output has 64 bytes.
+            unsafe {
+                put(to, first[k], t.stream);
+                put(to.add(32), second[k], t.stream);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// A tile of 8 × 8 elements of 8 bytes; otherwise as [`turn`].
+#[target_feature(enable = "avx2")]
+unsafe fn tile_8(t: Turn) {
+    for quarter in 0..4 {
+        let at =
+            |row: usize| t.place.from.wrapping_offset(row as isize * t.from_step).wrapping_add(16 * quarter);
+        let pair = |row: usize| -> __m256d {
+            // SAFETY: rows and columns up to 7 lie inside the tile.
+            unsafe {
+                let (a, b) = (_mm_loadu_pd(at(row).cast()), _mm_loadu_pd(at(row + 2).cast()));
+                _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(a), b)
+            }
+        };
+        let two = |row: usize| -> [__m256i; 2] {
+            let (a, b) = (pair(row), pair(row + 1));
+            [_mm256_castpd_si256(_mm256_unpacklo_pd(a, b)), _mm256_castpd_si256(_mm256_unpackhi_pd(a, b))]
+        };
+        let (first, second) = (two(0), two(4));
+        for k in 0..2 {
+            let to = t.place.to.wrapping_offset((2 * quarter + k) as isize * t.to_step);
+            // SAFETY: the tile's row of the output has 64 bytes.
+            unsafe {
+                put(to, first[k], t.stream);
+                put(to.add(32), second[k], t.stream);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// A tile of 4 × 4 elements of 16 bytes; otherwise as [`turn`].
+#[target_feature(enable = "avx2")]
+unsafe fn tile_16(t: Turn) {
+    for column in 0..4 {
+        let part = t.part(0, column, 4, 1).place;
+        for row in 0..4 {
+            // SAFETY: rows and columns up to 3 lie inside the tile.
+            unsafe {
+                let x = _mm_loadu_si128(part.from.wrapping_offset(row * t.from_step).cast());
+                let to = part.to.cast::<__m128i>().wrapping_offset(row);
+                if t.stream { _mm_stream_si128(to, x) } else { _mm_storeu_si128(to, x) }
+            }
+        }
+    }
+}
+
+/// The rows of a tile, 16 bytes each.
+///
+/// # Safety
+/// The tile has `N` rows of at least 16 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn rows<const N: usize>(t: &Turn) -> [__m128i; N] {
+    let at = |row: usize| t.place.from.wrapping_offset(row as isize * t.from_step);
+    // SAFETY: the caller's promise.
+    std::array::from_fn(|row| unsafe { _mm_loadu_si128(at(row).cast()) })
+}
+
+/// # Safety
+/// A tile of 8 × 8 elements of 2 bytes; otherwise as [`turn`].
+#[target_feature(enable = "avx2")]
+unsafe fn tile_2(t: Turn) {
+    // SAFETY: the caller's promise.
+    let x: [__m128i; 8] = unsafe { rows(&t) };
+    // Three rounds: row i and row i + 4 interleaved, doubling what lies side by side.
+    let round = |x: [__m128i; 8]| -> [__m128i; 8] {
+        std::array::from_fn(|i| {
+            let (a, b) = (x[i / 2], x[i / 2 + 4]);
+            if i % 2 == 0 { _mm_unpacklo_epi16(a, b) } else { _mm_unpackhi_epi16(a, b) }
+        })
+    };
+    for (i, &v) in round(round(round(x))).iter().enumerate() {
+        // SAFETY: the tile's row of the output has 16 bytes.
+        unsafe { _mm_storeu_si128(t.place.to.wrapping_offset(i as isize * t.to_step).cast(), v) };
+    }
+}
+
+/// # Safety
+/// A tile of 16 × 16 elements of 1 byte; otherwise as [`turn`].
+#[target_feature(enable = "avx2")]
+unsafe fn tile_1(t: Turn) {
+    // SAFETY: the caller's promise.
+    let x: [__m128i; 16] = unsafe { rows(&t) };
+    // Four rounds: row i and row i + 8 interleaved, doubling what lies side by side.
+    let round = |x: [__m128i; 16]| -> [__m128i; 16] {
+        std::array::from_fn(|i| {
+            let (a, b) = (x[i / 2], x[i / 2 + 8]);
+            if i % 2 == 0 { _mm_unpacklo_epi8(a, b) } else { _mm_unpackhi_epi8(a, b) }
+        })
+    };
+    for (i, &v) in round(round(round(round(x)))).iter().enumerate() {
+        // SAFETY: the tile's row of the output has 16 bytes.
+        unsafe { _mm_storeu_si128(t.place.to.wrapping_offset(i as isize * t.to_step).cast(), v) };
+    }
+}
