@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 use shapewise::Runtime;
-use shapewise::modelling::{Example, OperationModel, Query, Training};
+use shapewise::modelling::{Example, OperationModel, Query, Terms, Training};
 use shapewise::ops::OperationKind;
 use shapewise::selection::{Budget, Candidate, Replayed, ScoreWeights, SelectionAlgorithm, replay};
 use shapewise::tracking::{Drift, DriftDetector, Timings};
@@ -144,7 +144,7 @@ fn predict<'a>(runtime: &Runtime, problem: &'a Problem, model: &OperationModel) 
         let is = |m: &super::oracle::Measured| candidate.is(&m.times.kernel, &m.times.parameters);
         let Some(i) = problem.candidates.iter().position(is) else { continue };
         candidate.learned = Some(predictions[i]);
-        candidate.roofline = Some(problem.candidates[i].baseline);
+        candidate.terms = Some(Terms { arithmetic: problem.candidates[i].baseline, ..Terms::default() });
         out.candidates.push(candidate);
         out.samples.push(&problem.candidates[i].times.samples);
         out.seconds.push(problem.candidates[i].seconds);

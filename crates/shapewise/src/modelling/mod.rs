@@ -28,4 +28,4 @@ pub use models::{
 };
 pub use operation::{ModelChoice, OperationModel, Query, Training, Validation};
 pub use prediction::{Basis, Prediction};
-pub use roofline::{Terms, predict};
+pub use roofline::{Roofs, Terms, predict};

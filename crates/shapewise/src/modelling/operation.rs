@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use serde::Serialize;
 
 use super::example::check;
@@ -19,8 +18,6 @@ use super::{
 const LEARNABLE: usize = 15;
 /// Parts that validation leaves out in turn.
 const FOLDS: usize = 5;
-/// Candidates that are predicted together.
-const BATCH: usize = 64;
 /// Without evidence: ln of how far times stay behind the roofline at the middle and at the 95th percentile, over all
 /// operations of the measured suite (`docs/modelling.md`).
 const BEHIND: f32 = 1.10;
@@ -230,32 +227,27 @@ impl OperationModel {
             (near, weighed)
         });
         let level = self.level.get();
-        for chunk in queries.chunks(BATCH) {
-            let features: ArrayVec<Features, BATCH> = chunk.iter().map(|q| q.features).collect();
-            let mut logs = [0.0f32; BATCH];
-            let logs = &mut logs[..chunk.len()];
-            match &self.learned {
-                Some(learned) => learned.predict(&features, logs),
-                None => logs.iter_mut().zip(chunk).for_each(|(l, q)| *l = q.baseline.ln() as f32 + BEHIND),
-            }
-            for (query, &log) in chunk.iter().zip(&*logs) {
-                let mut log = log;
-                let mut basis = if self.learned.is_some() { Basis::Learned } else { Basis::Roofline };
-                if let Some((near, weighed)) = &near {
-                    let variant = query.features.variant();
-                    if let Some(own) = self.neighbours.exact(near, variant) {
-                        log += own.seen;
-                        basis = Basis::Measured;
-                    } else {
-                        let (shift, weight) = self.neighbours.transfer(weighed, variant, self.reach.own);
-                        log += shift;
-                        if weight > self.reach.own {
-                            basis = Basis::Transfer;
-                        }
+        let mut logs: Vec<f32> = queries.iter().map(|q| q.baseline.ln() as f32 + BEHIND).collect();
+        if let Some(learned) = &self.learned {
+            let features: Vec<Features> = queries.iter().map(|q| q.features).collect();
+            learned.predict(&features, &mut logs);
+        }
+        for (query, mut log) in queries.iter().zip(logs) {
+            let mut basis = if self.learned.is_some() { Basis::Learned } else { Basis::Roofline };
+            if let Some((near, weighed)) = &near {
+                let variant = query.features.variant();
+                if let Some(own) = self.neighbours.exact(near, variant) {
+                    log += own.seen;
+                    basis = Basis::Measured;
+                } else {
+                    let (shift, weight) = self.neighbours.transfer(weighed, variant, self.reach.own);
+                    log += shift;
+                    if weight > self.reach.own {
+                        basis = Basis::Transfer;
                     }
                 }
-                out.push(self.finish(query, log, basis, level));
             }
+            out.push(self.finish(query, log, basis, level));
         }
     }
 

@@ -1,7 +1,56 @@
 //! Time from what a kernel executes and what the device can do at most.
 
 use crate::device::{Level, Peaks};
-use crate::ops::Cost;
+use crate::ops::{ComputeUnit, Cost};
+
+/// What a unit and the memory reach at most on a number of threads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Roof {
+    unit: ComputeUnit,
+    threads: usize,
+    arithmetic: Option<f64>,
+    levels: [Option<f64>; 4],
+}
+
+impl Roof {
+    fn of(peaks: &Peaks, unit: ComputeUnit, threads: usize) -> Self {
+        let levels = [Level::L1, Level::L2, Level::L3, Level::Memory];
+        Self {
+            unit,
+            threads,
+            arithmetic: peaks.arithmetic(unit, threads),
+            levels: levels.map(|level| peaks.bandwidth(level, threads)),
+        }
+    }
+}
+
+/// The roofs of a device, each looked up once: the candidates of a workload share a few.
+pub struct Roofs<'a> {
+    peaks: Option<&'a Peaks>,
+    known: Vec<Roof>,
+}
+
+impl<'a> Roofs<'a> {
+    /// The roofs below measured peaks, if there are any.
+    pub fn new(peaks: Option<&'a Peaks>) -> Self {
+        Self { peaks, known: Vec::new() }
+    }
+
+    /// The times of a cost's resources; `None` where a peak that it needs was not measured.
+    pub fn terms(&mut self, cost: &Cost) -> Option<Terms> {
+        let peaks = self.peaks?;
+        let is = |roof: &&Roof| roof.unit == cost.unit && roof.threads == cost.threads;
+        let roof = match self.known.iter().find(is) {
+            Some(known) => *known,
+            None => {
+                let roof = Roof::of(peaks, cost.unit, cost.threads);
+                self.known.push(roof);
+                roof
+            }
+        };
+        Terms::below(&roof, cost, peaks.hand_off)
+    }
+}
 
 /// Seconds that each resource would take by itself, the imbalance of the split included.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,26 +66,23 @@ pub struct Terms {
 impl Terms {
     /// The resources' times; `None` where a peak that the cost needs was not measured.
     pub fn of(cost: &Cost, peaks: &Peaks) -> Option<Self> {
+        Roofs::new(Some(peaks)).terms(cost)
+    }
+
+    fn below(roof: &Roof, cost: &Cost, hand_off: Option<f64>) -> Option<Self> {
         let mut terms = Self::default();
         if cost.operations > 0.0 {
-            terms.arithmetic = cost.operations / peaks.arithmetic(cost.unit, cost.threads)? * cost.imbalance;
+            terms.arithmetic = cost.operations / roof.arithmetic? * cost.imbalance;
         }
         let traffic = &cost.traffic;
-        let levels = [
-            (Level::L1, traffic.l1),
-            (Level::L2, traffic.l2),
-            (Level::L3, traffic.l3),
-            (Level::Memory, traffic.memory),
-        ];
-        for (term, (level, bytes)) in terms.levels.iter_mut().zip(levels) {
-            if bytes > 0.0 {
-                // A machine without this level moves the bytes at the next one that was measured.
-                if let Some(rate) = peaks.bandwidth(level, cost.threads) {
-                    *term = bytes / rate * cost.imbalance;
-                }
+        let bytes = [traffic.l1, traffic.l2, traffic.l3, traffic.memory];
+        for ((term, rate), bytes) in terms.levels.iter_mut().zip(roof.levels).zip(bytes) {
+            // A machine without this level moves the bytes at the next one that was measured.
+            if let Some(rate) = rate.filter(|_| bytes > 0.0) {
+                *term = bytes / rate * cost.imbalance;
             }
         }
-        terms.hand_over = if cost.forks > 0 { f64::from(cost.forks) * peaks.hand_off? } else { 0.0 };
+        terms.hand_over = if cost.forks > 0 { f64::from(cost.forks) * hand_off? } else { 0.0 };
         Some(terms)
     }
 

@@ -12,6 +12,7 @@ use super::features::at;
 const NEAREST: usize = 6;
 /// Sizes, strides and the element type make the distance.
 const COORDINATES: usize = at::SIZE_COUNT + 7;
+const _: () = assert!(COORDINATES.is_multiple_of(4), "distances are added up in fours");
 
 /// How far neighbours reach and how much they count.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,9 +89,8 @@ impl Neighbours {
         let attribute = features.0[at::ATTRIBUTE];
         let mut places = ArrayVec::<(u32, f32), NEAREST>::new();
         for (i, (place, &other)) in self.places.iter().zip(&self.attributes).enumerate() {
-            let squares = here.iter().zip(place).map(|(a, b)| (a - b) * (a - b));
             // Another function on the same sizes is as far as sizes four times as large.
-            let distance = squares.sum::<f32>() + if attribute == other { 0.0 } else { 4.0 };
+            let distance = distance(&here, place) + if attribute == other { 0.0 } else { 4.0 };
             if Some(i as u32) == exact || places.is_full() && places[NEAREST - 1].1 <= distance {
                 continue;
             }
@@ -119,6 +119,17 @@ impl Neighbours {
         }
         (sum / (weights + own), weights)
     }
+}
+
+/// The squared distance, in four sums that the CPU adds at once.
+fn distance(a: &[f32; COORDINATES], b: &[f32; COORDINATES]) -> f32 {
+    let mut sums = [0.0; 4];
+    for (a, b) in a.as_chunks::<4>().0.iter().zip(b.as_chunks::<4>().0) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += (a - b) * (a - b);
+        }
+    }
+    sums.iter().sum()
 }
 
 fn key(place: u32, variant: u32) -> u64 {

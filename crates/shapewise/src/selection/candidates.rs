@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::verify::panic_text;
 use super::{KernelHandle, KernelRegistry};
 use crate::device::DeviceInfo;
-use crate::modelling::{self, Basis, Prediction};
+use crate::modelling::{Basis, Prediction, Roofs, Terms};
 use crate::ops::{Constraint, Cost, Parameters, Refusal, Refusals, Workload};
 use crate::tracking::{History, Measured};
 
@@ -32,8 +32,8 @@ pub struct Candidate {
     pub parameters: Parameters,
     /// What it would execute.
     pub cost: Cost,
-    /// Seconds from its cost over the measured peaks; `None` where a peak it needs was not measured.
-    pub roofline: Option<f64>,
+    /// Seconds of each resource from its cost over the measured peaks; `None` where a peak it needs was not measured.
+    pub terms: Option<Terms>,
     /// What the model of this operation says, if there is one.
     pub learned: Option<Prediction>,
     /// What it took on this very workload, if it ever ran.
@@ -43,9 +43,14 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// Seconds by the roofline; `None` where a peak it needs was not measured.
+    pub fn roofline(&self) -> Option<f64> {
+        self.terms.map(|terms| terms.seconds())
+    }
+
     /// The roofline alone, with an interval that claims nothing: half to double the time, never calibrated.
     pub fn counted(&self) -> Option<Prediction> {
-        let seconds = self.roofline?;
+        let seconds = self.roofline()?;
         let (low, high) = (seconds / 2.0, seconds * 2.0);
         Some(Prediction { seconds, low, high, confidence: 0.0, basis: Basis::Roofline })
     }
@@ -98,15 +103,22 @@ impl Candidates {
         limits: &Limits,
     ) -> Self {
         let mut out = Self::default();
+        let mut roofs = Roofs::new(device.peaks.as_ref());
         for kernel in kernels {
             if let Some(why) = registry.quarantined(kernel.name()) {
                 out.refused.push((kernel, Refusals::one(Refusal::Quarantined(why))));
                 continue;
             }
+            let before = out.accepted.len();
             // Users' kernels may panic here as anywhere; that must not take the call down.
-            let asked = catch_unwind(AssertUnwindSafe(|| ask(&kernel, workload, device, limits)));
+            let asked = catch_unwind(AssertUnwindSafe(|| {
+                ask(&kernel, workload, device, limits, &mut roofs, &mut out.accepted)
+            }));
+            if !matches!(asked, Ok(Ok(()))) {
+                out.accepted.truncate(before);
+            }
             match asked {
-                Ok(Ok(points)) => out.accepted.extend(points),
+                Ok(Ok(())) => {}
                 Ok(Err(reasons)) => out.refused.push((kernel, reasons)),
                 Err(panic) => {
                     let why = format!("panicked when asked about a workload: {}", panic_text(&*panic));
@@ -133,18 +145,20 @@ impl Candidates {
     }
 }
 
-/// The kernel at each point of its parameter space, or every reason why not.
+/// Adds the kernel at each point of its parameter space, or says every reason why not.
 fn ask(
     kernel: &KernelHandle,
     workload: &Workload,
     device: &DeviceInfo,
     limits: &Limits,
-) -> Result<Vec<Candidate>, Refusals> {
+    roofs: &mut Roofs<'_>,
+    accepted: &mut Vec<Candidate>,
+) -> Result<(), Refusals> {
     if workload.in_place() && !kernel.in_place() {
         return Err(Refusals::one(Refusal::Shape("an output apart from its inputs".into())));
     }
     kernel.supports(workload, device)?;
-    let mut accepted = Vec::new();
+    let before = accepted.len();
     let mut least = usize::MAX;
     for parameters in kernel.space(workload, device).points() {
         let cost = kernel.cost(workload, parameters, device);
@@ -152,13 +166,13 @@ fn ask(
         if limits.scratch.is_some_and(|limit| cost.scratch > limit) {
             continue;
         }
-        let roofline = device.peaks.as_ref().and_then(|peaks| modelling::predict(&cost, peaks));
+        let terms = roofs.terms(&cost);
         let (kernel, parameters) = (kernel.clone(), parameters.clone());
         let [learned, predicted] = [None; 2];
-        accepted.push(Candidate { kernel, parameters, cost, roofline, learned, measured: None, predicted });
+        accepted.push(Candidate { kernel, parameters, cost, terms, learned, measured: None, predicted });
     }
-    if !accepted.is_empty() {
-        return Ok(accepted);
+    if accepted.len() > before {
+        return Ok(());
     }
     Err(Refusals::one(match limits.scratch {
         Some(limit) if least < usize::MAX => {
@@ -184,7 +198,7 @@ pub(crate) mod tests {
             kernel: KernelHandle::BuiltIn(OperationKind::Elementwise.kernels()[0]),
             parameters: Parameters::new().with(Knob::Threads, i),
             cost: Cost::new(1.0, unit, Traffic::default()),
-            roofline: Some(seconds),
+            terms: Some(Terms { arithmetic: seconds, ..Terms::default() }),
             learned: Some(learned),
             measured: None,
             predicted: Some(learned),

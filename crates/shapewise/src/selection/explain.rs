@@ -97,7 +97,7 @@ impl Explanation {
                 variant: c.kernel.variant(),
                 parameters: c.parameters.to_string(),
                 predicted: c.predicted,
-                roofline: c.roofline,
+                roofline: c.roofline(),
                 measured: c.measured,
                 cost: c.cost,
             })

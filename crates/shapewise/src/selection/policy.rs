@@ -202,6 +202,7 @@ fn least(situation: &Situation<'_>, rule: &str, value: impl Fn(&Candidate) -> f6
 pub(super) mod tests {
     use super::super::candidates::tests::made_up;
     use super::*;
+    use crate::modelling::Terms;
     use crate::ops::{Operation, TensorDesc, elementwise};
     use crate::tensor::{DType, Shape};
     use crate::tracking::Measured;
@@ -225,7 +226,9 @@ pub(super) mod tests {
         // The roofline prefers the first, the model the second; its interval decides whether Hybrid follows it.
         let candidates = |reach: f64| {
             let mut list = [made_up(1, 2.0, reach), made_up(2, 1.0, reach)];
-            (list[0].roofline, list[1].roofline) = (Some(0.5), Some(0.9));
+            for (candidate, arithmetic) in list.iter_mut().zip([0.5, 0.9]) {
+                candidate.terms = Some(Terms { arithmetic, ..Terms::default() });
+            }
             list
         };
         let weights = ScoreWeights::default();
@@ -294,7 +297,7 @@ pub(super) mod tests {
     fn without_any_knowledge_the_list_decides() {
         let mut list = [made_up(1, 1.0, 1.1), made_up(2, 0.5, 1.1)];
         for candidate in &mut list {
-            (candidate.roofline, candidate.learned, candidate.predicted) = (None, None, None);
+            (candidate.terms, candidate.learned, candidate.predicted) = (None, None, None);
         }
         let decision =
             Hybrid::default().decide(&Situation { workload: &workload(), candidates: &list, last: None });

@@ -293,7 +293,7 @@ impl AdaptiveKernelSelector {
             let refusals = candidates.refusals();
             return Err(Error::NoKernel { workload: workload.to_string(), refusals });
         }
-        knowledge.models.load().attach(workload, key, &mut candidates.accepted, knowledge.info());
+        knowledge.models.load().attach(workload, key, &mut candidates.accepted);
         for candidate in &mut candidates.accepted {
             if !candidate.kernel.is_custom() || self.is_checked(candidate, &history) {
                 candidate.measured = history.measured(candidate.kernel.name(), &candidate.parameters);

@@ -181,7 +181,7 @@ impl Start {
             let ended = matches!(message, Err(RecvTimeoutError::Disconnected));
             match message {
                 Ok(Message::Measured(measurement)) => {
-                    let row = evidence(&device, &measurement, &self.device);
+                    let row = evidence(&device, &measurement);
                     self.judge(&measurement, &row);
                     rows.push(row);
                 }
@@ -284,9 +284,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A row of evidence from a measurement.
-fn evidence(device: &Fingerprint, measurement: &Measurement, info: &DeviceInfo) -> Evidence {
+fn evidence(device: &Fingerprint, measurement: &Measurement) -> Evidence {
     let Measurement { workload, candidate, timings } = measurement;
-    let features = describe(&WorkloadFeatures::new(workload), candidate, info);
+    let features = describe(&WorkloadFeatures::new(workload), candidate);
     Evidence {
         id: EvidenceId::new(),
         device: device.clone(),
@@ -300,7 +300,7 @@ fn evidence(device: &Fingerprint, measurement: &Measurement, info: &DeviceInfo) 
         samples: u32::try_from(timings.samples).unwrap_or(u32::MAX),
         spread: timings.spread,
         busy: false,
-        baseline: candidate.roofline,
+        baseline: candidate.roofline(),
         features: features.map_or(Vec::new(), |f| f.0.to_vec()),
         features_version: FEATURES_VERSION,
         measured_at: timings.at,

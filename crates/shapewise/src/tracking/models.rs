@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::learner::shape_of;
-use crate::device::DeviceInfo;
-use crate::modelling::{Features, OperationModel, PerformanceModeler, Query, Terms, WorkloadFeatures};
+use crate::modelling::{Features, OperationModel, PerformanceModeler, Query, WorkloadFeatures};
 use crate::ops::{OperationKind, Workload, WorkloadKey};
 use crate::selection::Candidate;
 
@@ -25,21 +24,13 @@ impl Models {
     }
 
     /// Gives candidates of a workload what the operation's model says about them.
-    pub(crate) fn attach(
-        &self,
-        workload: &Workload,
-        key: WorkloadKey,
-        candidates: &mut [Candidate],
-        device: &DeviceInfo,
-    ) {
+    pub(crate) fn attach(&self, workload: &Workload, key: WorkloadKey, candidates: &mut [Candidate]) {
         let Some(model) = self.get(workload.kind()) else { return };
         let shared = WorkloadFeatures::new(workload);
         let mut asked = Vec::with_capacity(candidates.len());
         let mut queries = Vec::with_capacity(candidates.len());
         for (i, candidate) in candidates.iter().enumerate() {
-            if let (Some(features), Some(baseline)) =
-                (describe(&shared, candidate, device), candidate.roofline)
-            {
+            if let (Some(features), Some(baseline)) = (describe(&shared, candidate), candidate.roofline()) {
                 asked.push(i);
                 queries.push(Query { features, baseline });
             }
@@ -53,11 +44,7 @@ impl Models {
 }
 
 /// The features of a candidate; `None` where the device is not calibrated.
-pub(crate) fn describe(
-    shared: &WorkloadFeatures,
-    candidate: &Candidate,
-    device: &DeviceInfo,
-) -> Option<Features> {
-    let terms = Terms::of(&candidate.cost, device.peaks.as_ref()?)?;
-    Some(shared.candidate(candidate.kernel.name(), &candidate.parameters, &candidate.cost, &terms))
+pub(crate) fn describe(shared: &WorkloadFeatures, candidate: &Candidate) -> Option<Features> {
+    let Candidate { kernel, parameters, cost, terms, .. } = candidate;
+    Some(shared.candidate(kernel.name(), parameters, cost, terms.as_ref()?))
 }

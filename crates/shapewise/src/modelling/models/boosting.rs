@@ -9,8 +9,8 @@ use crate::modelling::{Example, FEATURES, Features, Model, ModelError};
 
 /// Bins per feature: about the number of distinct sizes that a hundred shapes have.
 const BINS: usize = 48;
-/// Candidates that go through the trees together.
-const LANES: usize = 64;
+/// Candidates that go through the trees together: as many as fill two registers of the least machine.
+const LANES: usize = 8;
 
 /// How the trees are grown.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,43 +69,59 @@ impl GradientBoosting {
         }
     }
 
-    /// Candidates that share the workload's part of the features, at most [`LANES`].
+    /// Candidates that share the workload's part of the features.
     fn predict_run(&self, batch: &[Features], out: &mut [f32]) {
-        let mut columns = [[0.0f32; LANES]; at::SHARED];
-        for (lane, features) in batch.iter().enumerate() {
-            for (column, &value) in columns.iter_mut().zip(&features.0) {
-                column[lane] = value;
-            }
-            columns[at::KERNEL][lane] = self.rank(features.kernel());
-        }
+        let mut groups: Vec<Group> = batch.chunks(LANES).map(|few| Group::new(self, few)).collect();
         let shared = &batch[0].0;
         let depth = self.settings.depth;
-        let mut sums = [self.start; LANES];
         for (questions, leaves) in
             self.questions.chunks_exact(depth).zip(self.leaves.chunks_exact(1 << depth))
         {
-            let mut base = 0u8;
+            let mut base = 0u32;
             let mut own = 0;
             for question in questions {
                 let feature = question.feature as usize;
                 if feature < at::SHARED {
                     break;
                 }
-                base = base << 1 | u8::from(shared[feature] > question.threshold);
+                base = base << 1 | u32::from(shared[feature] > question.threshold);
                 own += 1;
             }
-            let mut index = [base; LANES];
-            for question in &questions[own..] {
-                let column = &columns[question.feature as usize];
-                for (i, &x) in index.iter_mut().zip(column) {
-                    *i = *i << 1 | u8::from(x > question.threshold);
+            for group in &mut groups {
+                let mut index = [base; LANES];
+                for question in &questions[own..] {
+                    let column = &group.columns[question.feature as usize];
+                    for (i, &x) in index.iter_mut().zip(column) {
+                        *i = *i << 1 | u32::from(x > question.threshold);
+                    }
+                }
+                for (sum, &i) in group.sums.iter_mut().zip(&index) {
+                    *sum += leaves[i as usize];
                 }
             }
-            for (sum, &i) in sums[..batch.len()].iter_mut().zip(&index) {
-                *sum += leaves[i as usize];
-            }
         }
-        out.copy_from_slice(&sums[..batch.len()]);
+        for (out, group) in out.chunks_mut(LANES).zip(&groups) {
+            out.copy_from_slice(&group.sums[..out.len()]);
+        }
+    }
+}
+
+/// A few candidates, feature by feature, and their sums so far.
+struct Group {
+    columns: [[f32; LANES]; at::SHARED],
+    sums: [f32; LANES],
+}
+
+impl Group {
+    fn new(model: &GradientBoosting, batch: &[Features]) -> Self {
+        let mut columns = [[0.0; LANES]; at::SHARED];
+        for (lane, features) in batch.iter().enumerate() {
+            for (column, &value) in columns.iter_mut().zip(&features.0) {
+                column[lane] = value;
+            }
+            columns[at::KERNEL][lane] = model.rank(features.kernel());
+        }
+        Self { columns, sums: [model.start; LANES] }
     }
 }
 
@@ -140,7 +156,7 @@ impl Model for GradientBoosting {
         let mut from = 0;
         while from < batch.len() {
             let shared = &batch[from].0[at::SHARED..];
-            let same = batch[from..].iter().take(LANES).take_while(|f| f.0[at::SHARED..] == *shared).count();
+            let same = batch[from..].iter().take_while(|f| f.0[at::SHARED..] == *shared).count();
             // NaN is unlike itself; such a candidate still goes through alone.
             let to = from + same.max(1);
             self.predict_run(&batch[from..to], &mut out[from..to]);

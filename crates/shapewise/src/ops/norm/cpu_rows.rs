@@ -91,9 +91,17 @@ impl<T: Real> Rows<'_, T> {
     fn statistics<S: Vectors<T>>(&self, s: S, x: &[T]) -> (f64, f64) {
         let n = self.size as f64;
         if self.rms {
-            return (0.0, x.chunks(BLOCK).map(|x| fold_block(s, AddSquare, x).to_f64()).sum::<f64>() / n);
+            let mut squares = 0.0;
+            // Loops and not closures, which would be compiled without the instruction set.
+            for x in x.chunks(BLOCK) {
+                squares += fold_block(s, AddSquare, x).to_f64();
+            }
+            return (0.0, squares / n);
         }
-        let moments = x.chunks(BLOCK).fold(Moments::default(), |m, x| m.merge(moments_of_block(s, x)));
+        let mut moments = Moments::default();
+        for x in x.chunks(BLOCK) {
+            moments = moments.merge(moments_of_block(s, x));
+        }
         (moments.mean, moments.squares / n)
     }
 

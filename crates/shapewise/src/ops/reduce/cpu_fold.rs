@@ -87,7 +87,12 @@ pub(super) trait Fold: Copy + Send + Sync {
         at: [usize; 4],
         so_far: [Self::Total; 4],
     ) -> [Self::Lane; 4] {
-        [0, 1, 2, 3].map(|k| self.block(s, x[k], at[k], so_far[k]))
+        let mut lanes = [self.lane(); 4];
+        // A loop and not `map`: its closure would be compiled without the instruction set and call every vector operation.
+        for (k, lane) in lanes.iter_mut().enumerate() {
+            *lane = self.block(s, x[k], at[k], so_far[k]);
+        }
+        lanes
     }
 }
 
@@ -299,7 +304,12 @@ pub(crate) fn fold_quad<T: Real, S: Vectors<T>, O: LaneStep>(s: S, op: O, x: [&[
             lane[1] = op.step(s, lane[1], unsafe { tail(s, op, at.add(i), n - i) });
         }
     }
-    lanes.map(|lane| horizontal(s, op, op.join(s, lane[0], lane[1])))
+    let mut totals = [op.start(); 4];
+    // A loop and not `map`, as in `Fold::quad`.
+    for (total, lane) in totals.iter_mut().zip(lanes) {
+        *total = horizontal(s, op, op.join(s, lane[0], lane[1]));
+    }
+    totals
 }
 
 /// Reduces a block in `W` independent lanes, in a form that compilers turn into vectors.
