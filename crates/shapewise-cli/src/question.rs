@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use shapewise::ops::Workload;
+use shapewise::ops::fft::FftOptions;
 use shapewise::ops::norm::NormOptions;
 use shapewise::ops::reduce::Over;
 use shapewise::{DType, Runtime, Tensor};
@@ -15,6 +16,7 @@ pub const EXAMPLES: &str = "Operations:
   sum mean prod max min argmax argmin A     over --axis, or everything
   softmax log_softmax layer_norm rms_norm A along the last axis
   copy transpose A      into memory of their own; the last two axes exchanged
+  fft ifft rfft irfft A along the last axis; fft2 ifft2 rfft2 irfft2 A along the last two
 
 Examples:
   shapewise bench matmul 512x512 512x512
@@ -77,6 +79,14 @@ const OPERATIONS: &[(&str, usize, Ask)] = &[
     ("transpose", 1, |rt, x, _| rt.transpose(&x[0])),
     ("softmax", 1, |rt, x, _| rt.softmax(&x[0], -1)),
     ("log_softmax", 1, |rt, x, _| rt.log_softmax(&x[0], -1)),
+    ("fft", 1, |rt, x, _| rt.fft(&x[0], &FftOptions::new())),
+    ("ifft", 1, |rt, x, _| rt.ifft(&x[0], &FftOptions::new())),
+    ("rfft", 1, |rt, x, _| rt.rfft(&x[0], &FftOptions::new())),
+    ("irfft", 1, |rt, x, _| rt.irfft(&x[0], &FftOptions::new())),
+    ("fft2", 1, |rt, x, _| rt.fft2(&x[0], &FftOptions::new())),
+    ("ifft2", 1, |rt, x, _| rt.ifft2(&x[0], &FftOptions::new())),
+    ("rfft2", 1, |rt, x, _| rt.rfft2(&x[0], &FftOptions::new())),
+    ("irfft2", 1, |rt, x, _| rt.irfft2(&x[0], &FftOptions::new())),
     ("layer_norm", 1, |rt, x, _| rt.layer_norm(&x[0], 1, &NormOptions::new())),
     ("rms_norm", 1, |rt, x, _| rt.rms_norm(&x[0], 1, &NormOptions::new())),
 ];
@@ -100,7 +110,8 @@ impl Question {
         }
         let over = self.axis.map_or(Over::from(..), Over::from);
         let workloads = runtime.workloads(|rt| ask(rt, &tensors, over))?;
-        workloads.into_iter().next().with_context(|| format!("{name} on these shapes computes nothing"))
+        // Casts and copies that prepare the operands come before the operation.
+        workloads.into_iter().next_back().with_context(|| format!("{name} on these shapes computes nothing"))
     }
 }
 

@@ -9,6 +9,8 @@ mod compare;
 mod copy;
 #[path = "golden/elementwise.rs"]
 mod elementwise;
+#[path = "golden/fft.rs"]
+mod fft;
 #[path = "golden/matmul.rs"]
 mod matmul;
 #[path = "golden/norm.rs"]

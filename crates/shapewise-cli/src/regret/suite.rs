@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use shapewise::ops::elementwise::Program;
+use shapewise::ops::fft::FftOptions;
 use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
 use shapewise::ops::reduce::{Over, ReduceKind};
@@ -18,6 +19,7 @@ pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
         suite.matmul()?;
         suite.packed_matmul()?;
         suite.elementwise()?;
+        suite.fft()?;
         suite.reduce()?;
         suite.softmax()?;
         suite.norm()?;
@@ -186,6 +188,37 @@ impl Suite<'_> {
             let x = Tensor::zeros(&[rows, columns], self.draw.pick(&types))?;
             let axis = Over::from(isize::from(i % 2 != 0));
             self.ask(|rt| rt.reduce(kinds[i / 2 % 4], &x, axis))?;
+        }
+        Ok(())
+    }
+
+    fn fft(&mut self) -> Result<()> {
+        // Lengths as users have them: powers of two, products of small primes, anything.
+        const LENGTHS: [usize; 12] = [16, 64, 100, 128, 256, 500, 512, 1000, 1024, 2048, 3600, 4096];
+        let options = FftOptions::new();
+        for i in 0..44 {
+            let dtype = if i % 5 == 3 { DType::C64 } else { DType::C32 };
+            let long = 1usize << self.draw.pick(&[10, 12, 14, 15, 16, 18, 20]);
+            let n = self.draw.pick(&LENGTHS);
+            let shape = match i % 4 {
+                0 => vec![long],
+                1 => vec![self.draw.size(2, 1000), n],
+                2 => vec![self.draw.pick(&LENGTHS[..9]), self.draw.pick(&LENGTHS[..9])],
+                _ => vec![self.draw.size(3, 20_000)],
+            };
+            let x = Tensor::zeros(&shape, dtype)?;
+            match i % 8 {
+                2 => self.ask(|rt| rt.fft2(&x, &options))?,
+                6 => self.ask(|rt| rt.fft(&x, &options.axis(0)))?,
+                5 => self.ask(|rt| rt.irfft(&x, &options))?,
+                7 => self.ask(|rt| rt.ifft(&x, &options))?,
+                _ => self.ask(|rt| rt.fft(&x, &options))?,
+            }
+            let real = if dtype == DType::C64 { DType::F64 } else { DType::F32 };
+            if i % 3 == 0 {
+                let x = Tensor::zeros(&shape, real)?;
+                self.ask(|rt| rt.rfft(&x, &options))?;
+            }
         }
         Ok(())
     }

@@ -262,6 +262,7 @@ fn attribute(operation: &Operation) -> f32 {
     match operation {
         Operation::Copy => 0.0,
         Operation::Elementwise(program) => program_identity(program),
+        Operation::Fft(a) => a.feature(),
         Operation::Matmul(a) | Operation::PackedMatmul(a) => {
             let bias = f32::from(u8::from(a.bias));
             2.0 * match a.activation {

@@ -65,6 +65,7 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
     match operation {
         Operation::Copy => Ok(()),
         Operation::Elementwise(p) => program(p, out),
+        Operation::Fft(a) => a.write_key(out),
         Operation::Matmul(a) | Operation::PackedMatmul(a) => product(*a, out),
         Operation::Norm(a) => {
             write!(out, " {}", a.kind.name())?;
@@ -155,6 +156,7 @@ impl TryFrom<String> for WorkloadKey {
 mod tests {
     use super::*;
     use crate::DType;
+    use crate::ops::fft::FftAttributes;
     use crate::ops::norm::NormAttributes;
     use crate::ops::reduce::ReduceAttributes;
     use crate::ops::softmax::SoftmaxAttributes;
@@ -203,6 +205,8 @@ mod tests {
             reduce(ReduceKind::Variance { correction: 1 }),
             reduce(ReduceKind::Norm(NormOrder::Two)),
             reduce(ReduceKind::Norm(NormOrder::p(2.5).unwrap())),
+            Operation::Fft(FftAttributes::default()),
+            Operation::Fft(FftAttributes { axes: 2, ..FftAttributes::default() }),
             Operation::Softmax(SoftmaxAttributes { log: false }),
             Operation::Softmax(SoftmaxAttributes { log: true }),
         ]

@@ -5,6 +5,7 @@ mod call;
 pub mod copy;
 mod cost;
 pub mod elementwise;
+pub mod fft;
 mod kernel;
 mod key;
 pub mod matmul;
@@ -39,6 +40,8 @@ pub enum Operation {
     Copy,
     /// A function, or a fused chain of them, of each element.
     Elementwise(elementwise::Program),
+    /// Fourier transform along some axes.
+    Fft(fft::FftAttributes),
     /// Matrix product, with bias and activation.
     Matmul(matmul::MatmulAttributes),
     /// Batch, layer, RMS or group norm.
@@ -60,6 +63,8 @@ pub enum OperationKind {
     Copy,
     /// Functions of each element.
     Elementwise,
+    /// Fourier transforms.
+    Fft,
     /// Matrix product.
     Matmul,
     /// Batch, layer, RMS or group norm.
@@ -77,6 +82,7 @@ impl OperationKind {
     pub const ALL: &'static [OperationKind] = &[
         OperationKind::Copy,
         OperationKind::Elementwise,
+        OperationKind::Fft,
         OperationKind::Matmul,
         OperationKind::Norm,
         OperationKind::Reduce,
@@ -89,6 +95,7 @@ impl OperationKind {
         match self {
             Self::Copy => "copy",
             Self::Elementwise => "elementwise",
+            Self::Fft => "fft",
             Self::Matmul => "matmul",
             Self::Norm => "norm",
             Self::PackedMatmul => "packed_matmul",
@@ -102,6 +109,7 @@ impl OperationKind {
         match self {
             Self::Copy => copy::KERNELS,
             Self::Elementwise => elementwise::KERNELS,
+            Self::Fft => fft::KERNELS,
             Self::Matmul => matmul::KERNELS,
             Self::Norm => norm::KERNELS,
             Self::PackedMatmul => matmul::PACKED_KERNELS,
@@ -117,6 +125,7 @@ impl Operation {
         match self {
             Self::Copy => OperationKind::Copy,
             Self::Elementwise(_) => OperationKind::Elementwise,
+            Self::Fft(_) => OperationKind::Fft,
             Self::Matmul(_) => OperationKind::Matmul,
             Self::Norm(_) => OperationKind::Norm,
             Self::PackedMatmul(_) => OperationKind::PackedMatmul,
@@ -151,6 +160,7 @@ impl fmt::Display for Operation {
         match self {
             Self::Copy => f.write_str("copy"),
             Self::Elementwise(program) => write!(f, "elementwise {program}"),
+            Self::Fft(attributes) => write!(f, "{attributes}"),
             Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
             Self::Norm(attributes) => write!(f, "{attributes}"),
             Self::PackedMatmul(attributes) => write!(f, "packed_matmul{attributes}"),

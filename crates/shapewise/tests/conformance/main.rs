@@ -7,6 +7,7 @@
 mod common;
 mod copy;
 mod elementwise;
+mod fft;
 mod matmul;
 mod norm;
 mod packed;

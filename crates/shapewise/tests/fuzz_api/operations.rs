@@ -1,6 +1,7 @@
 //! Every operation, on views of every kind.
 
 use shapewise::ops::Activation;
+use shapewise::ops::fft::{FftNorm, FftOptions, StftOptions};
 use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
 use shapewise::ops::reduce::{NormOrder, Over, ReduceKind};
@@ -45,6 +46,40 @@ fn named_functions() {
         let _ = (rt.clamp(a, wild::number(r), wild::number(r)), rt.leaky_relu(a, wild::number(r)));
         let _ = rt.cast(a, wild::dtype(r));
         let _ = rt.explain(|rt| rt.mul(a, b)).map(|e| e.to_string());
+    });
+}
+
+#[test]
+fn transforms() {
+    no_kernel_panics(3_000, |rt, r| {
+        let storage = wild::storage(r);
+        let x = wild::view(r, &storage);
+        let mut options =
+            FftOptions::new().norm([FftNorm::Backward, FftNorm::Ortho, FftNorm::Forward][r.below(3)]);
+        if r.below(2) == 0 {
+            options = options.axes(&wild::axes(r));
+        }
+        if r.below(4) == 0 {
+            let lens: Vec<usize> =
+                (0..r.below(4)).map(|_| [0, 1, 5, 12, usize::MAX, 1 << 62][r.below(6)]).collect();
+            options = options.lens(&lens);
+        }
+        let _ = (rt.fft(x, &options), rt.ifftn(x, &options), rt.rfftn(x, &options), rt.irfft2(x, &options));
+        let _ = rt.fftshift(x, &wild::axes(r)[..]);
+        let frames = StftOptions::new(r.below(20)).hop(r.below(9)).centred(r.below(2) == 0);
+        let _ = rt.stft(x, &frames).and_then(|spectra| rt.istft(&spectra, &frames));
+        let _ = rt.istft(x, &frames);
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
+            let _ = rt.fftn_into(x, &options, view);
+        }
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout)
+            && (view.is_empty() || view.len() < 1 << 14)
+        {
+            let _ = rt.fftn_in_place(view, &options);
+        }
     });
 }
 

@@ -147,13 +147,14 @@ class File:
 def main():
     # Imported here because they import this file.
     import elementwise
+    import fft
     import matmul
     import moving
     import norm
     import reduce
     import softmax
 
-    rooms = {room.__name__: room.cases for room in [matmul, elementwise, reduce, softmax, norm]}
+    rooms = {room.__name__: room.cases for room in [matmul, elementwise, fft, reduce, softmax, norm]}
     for name, cases in (rooms | moving.ROOMS).items():
         file = File(name)
         with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -44,7 +44,7 @@ impl Over {
     }
 
     /// Which of `rank` axes are meant.
-    fn mask(&self, operation: &'static str, rank: usize) -> Result<[bool; MAX_RANK]> {
+    pub(crate) fn mask(&self, operation: &'static str, rank: usize) -> Result<[bool; MAX_RANK]> {
         let mut mask = [false; MAX_RANK];
         match self.axes {
             Chosen::All => mask[..rank].fill(true),

@@ -1,0 +1,289 @@
+//! The crate `rustfft` (and `realfft` for real numbers) as a member of the portfolio.
+#![allow(unsafe_code)]
+
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use num_complex::Complex;
+use realfft::{ComplexToReal, FftNum, RealFftPlanner, RealToComplex};
+use rustc_hash::FxHashSet;
+use rustfft::{Fft, FftPlanner};
+
+use super::FftKind;
+use super::geometry::{Along, Geometry};
+use crate::backends::cpu::simd::{Float, Isa};
+use crate::device::DeviceInfo;
+use crate::hash::source_hash;
+use crate::ops::walk::{Axis, AxisList, offset};
+use crate::ops::{
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
+    Traffic, Variant, Workload,
+};
+use crate::tensor::DType;
+
+/// One line after the other, copied to neighbouring memory and back; lines are shared between threads.
+pub(super) struct RustFft;
+
+pub(super) static RUSTFFT: RustFft = RustFft;
+
+/// Real transforms of one axis, and complex ones of any number.
+const KINDS: Constraint = Constraint::Shape("complex numbers, or real ones along one axis", |w| {
+    let attributes = super::geometry::attributes(w);
+    attributes.axes == 1 || matches!(attributes.kind, FftKind::Forward | FftKind::Inverse)
+});
+
+impl Kernel for RustFft {
+    fn name(&self) -> &'static str {
+        "cpu::fft::rustfft"
+    }
+
+    fn operation(&self) -> OperationKind {
+        OperationKind::Fft
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!("cpu_rustfft.rs")
+    }
+
+    fn variant(&self) -> Variant {
+        Variant::Vectorised
+    }
+
+    fn constraints(&self) -> &[Constraint] {
+        &[Constraint::DTypes(super::DTYPES), KINDS]
+    }
+
+    fn in_place(&self) -> bool {
+        true
+    }
+
+    fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let geometry = Geometry::new(workload);
+        let lines =
+            geometry.repeats() * geometry.points() / geometry.axes.iter().map(|a| a.n).max().unwrap_or(1);
+        if lines > 1 { ParameterSpace::threads(device.threads) } else { ParameterSpace::threads(1) }
+    }
+
+    fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
+        let geometry = Geometry::new(workload);
+        let isa = device.isas.iter().copied().filter(|&isa| isa <= Isa::Avx2).max();
+        let unit = ComputeUnit { dtype: if geometry.double { DType::F64 } else { DType::F32 }, isa };
+        // Each axis is read and written, through scratch, once.
+        let bytes = 2.0 * workload.bytes() as f64 * geometry.axes.len() as f64;
+        let traffic = Traffic::pass(bytes, workload.bytes() as f64, &device.caches);
+        let longest = geometry.axes.iter().map(|a| a.n).max().unwrap_or(1);
+        let lines = geometry.repeats() * geometry.points() / longest;
+        let threads = parameters.threads();
+        let scratch = threads * longest * if geometry.double { 48 } else { 24 };
+        Cost { scratch, ..Cost::new(geometry.nominal_operations(), unit, traffic).split(threads, lines) }
+    }
+
+    fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
+        let geometry = Geometry::new(call.workload);
+        if geometry.double {
+            run::<f64>(call, &geometry, &DOUBLE)
+        } else {
+            run::<f32>(call, &geometry, &SINGLE)
+        }
+    }
+}
+
+/// The crate's planners, which keep what they have planned.
+struct Planners<T: FftNum> {
+    complex: FftPlanner<T>,
+    real: RealFftPlanner<T>,
+    /// What was planned since the planners were new.
+    planned: FxHashSet<(FftKind, usize)>,
+}
+
+static SINGLE: LazyLock<Mutex<Planners<f32>>> = LazyLock::new(|| Mutex::new(Planners::new()));
+static DOUBLE: LazyLock<Mutex<Planners<f64>>> = LazyLock::new(|| Mutex::new(Planners::new()));
+
+/// Points that planners may hold before they are made anew: about 200 MB of tables.
+const MOST_POINTS: usize = 8 << 20;
+
+impl<T: FftNum> Planners<T> {
+    fn new() -> Self {
+        Self { complex: FftPlanner::new(), real: RealFftPlanner::new(), planned: FxHashSet::default() }
+    }
+
+    fn plan(&mut self, kind: FftKind, n: usize) -> Plan<T> {
+        if self.planned.insert((kind, n)) {
+            // The crate forgets nothing, so its planners are made anew now and then.
+            if self.planned.iter().map(|&(_, n)| n).sum::<usize>() > MOST_POINTS {
+                *self = Self::new();
+                self.planned.insert((kind, n));
+            }
+        }
+        match kind {
+            FftKind::Forward => Plan::Complex(self.complex.plan_fft_forward(n)),
+            FftKind::Inverse => Plan::Complex(self.complex.plan_fft_inverse(n)),
+            FftKind::RealForward => Plan::Forward(self.real.plan_fft_forward(n)),
+            FftKind::RealInverse => Plan::Inverse(self.real.plan_fft_inverse(n)),
+        }
+    }
+}
+
+enum Plan<T: FftNum> {
+    Complex(Arc<dyn Fft<T>>),
+    Forward(Arc<dyn RealToComplex<T>>),
+    Inverse(Arc<dyn ComplexToReal<T>>),
+}
+
+impl<T: FftNum> Plan<T> {
+    /// Complex numbers of scratch: a line (two for real transforms) and what the crate needs.
+    fn scratch(&self, n: usize) -> usize {
+        match self {
+            Self::Complex(plan) => n + plan.get_inplace_scratch_len(),
+            Self::Forward(plan) => n + 1 + n / 2 + 1 + plan.get_scratch_len(),
+            Self::Inverse(plan) => n + 1 + n / 2 + 1 + plan.get_scratch_len(),
+        }
+    }
+}
+
+/// The memory of a call; each task touches the lines of its own.
+#[derive(Clone, Copy)]
+struct Memory {
+    x: *const u8,
+    y: *mut u8,
+    scratch: *mut u8,
+}
+
+// SAFETY: tasks write lines and scratch of their own, and nobody writes the input of another line.
+unsafe impl Sync for Memory {}
+
+fn run<T: FftNum + Float>(
+    call: &Call<'_>,
+    geometry: &Geometry,
+    planners: &Mutex<Planners<T>>,
+) -> Result<(), KernelError> {
+    if call.workload.outputs()[0].is_empty() {
+        return Ok(());
+    }
+    let y = call.outputs[0].address();
+    let mut x = call.inputs[0].address().cast_const();
+    for (i, along) in geometry.axes.iter().enumerate().rev() {
+        let plan = planners.lock().unwrap_or_else(PoisonError::into_inner).plan(geometry.kind, along.n);
+        let others = others(geometry, i);
+        let first = i + 1 == geometry.axes.len();
+        // The last pass scales; after the first everything is in the output.
+        let scale = if i == 0 { geometry.scale } else { 1.0 };
+        let lines: usize = others.iter().map(|a| a.size).product();
+        let threads = call.parameters.threads().min(lines).max(1);
+        let each = plan.scratch(along.n).next_multiple_of(8);
+        let mut scratch = call.cpu().scratch(each * threads * size_of::<Complex<T>>())?;
+        let memory = Memory { x, y, scratch: scratch.as_mut_ptr() };
+        let failed = std::sync::atomic::AtomicBool::new(false);
+        call.cpu().threads().run(threads, threads, &|task| {
+            let memory = &memory;
+            let range = lines * task / threads..lines * (task + 1) / threads;
+            // SAFETY: the pool's memory is aligned, and every task has `each` numbers of its own.
+            let scratch = unsafe {
+                let start = memory.scratch.cast::<Complex<T>>().add(each * task);
+                start.write_bytes(0, each);
+                std::slice::from_raw_parts_mut(start, each)
+            };
+            for line in range {
+                let from = offset(&others, line, |a| if first { a.input } else { a.output });
+                let to = offset(&others, line, |a| a.output);
+                let along = if first { *along } else { Along { input: along.output, ..*along } };
+                // SAFETY: the line lies inside the operands.
+                let right = unsafe { transform(&plan, along, memory, [from, to], scale, scratch) };
+                if !right {
+                    failed.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        });
+        if failed.into_inner() {
+            return Err(KernelError("the crate refused the lengths of its slices".into()));
+        }
+        x = y;
+    }
+    Ok(())
+}
+
+/// Every axis but one.
+fn others(geometry: &Geometry, except: usize) -> AxisList {
+    let rest = geometry.axes.iter().enumerate().filter(|(i, _)| *i != except);
+    let rest = rest.map(|(_, a)| Axis { size: a.to, input: a.input, output: a.output });
+    geometry.batch.iter().copied().chain(rest).collect()
+}
+
+/// One line through scratch; false if the crate refuses.
+///
+/// # Safety
+/// The line's elements from the offsets on are valid.
+unsafe fn transform<T: FftNum + Float>(
+    plan: &Plan<T>,
+    along: Along,
+    memory: &Memory,
+    [from, to]: [isize; 2],
+    scale: f64,
+    scratch: &mut [Complex<T>],
+) -> bool {
+    let n = along.n;
+    let factor = <T as Float>::from_f64(scale);
+    let scaled = |z: Complex<T>| if scale == 1.0 { z } else { Complex::new(z.re * factor, z.im * factor) };
+    let half = n / 2 + 1;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match plan {
+            Plan::Complex(plan) => {
+                let (line, rest) = scratch.split_at_mut(n);
+                gather(memory.x.cast::<Complex<T>>().offset(from), along.input, line);
+                plan.process_with_scratch(line, rest);
+                scatter(
+                    line.iter().map(|&z| scaled(z)),
+                    memory.y.cast::<Complex<T>>().offset(to),
+                    along.output,
+                );
+                true
+            }
+            Plan::Forward(plan) => {
+                let (line, rest) = scratch.split_at_mut(n / 2 + 1);
+                let (spectrum, rest) = rest.split_at_mut(half);
+                let line = std::slice::from_raw_parts_mut(line.as_mut_ptr().cast::<T>(), n);
+                gather(memory.x.cast::<T>().offset(from), along.input, line);
+                let done = plan.process_with_scratch(line, spectrum, rest);
+                let spectrum = spectrum.iter().map(|&z| scaled(z));
+                scatter(spectrum, memory.y.cast::<Complex<T>>().offset(to), along.output);
+                done.is_ok()
+            }
+            Plan::Inverse(plan) => {
+                let (spectrum, rest) = scratch.split_at_mut(half);
+                let (line, rest) = rest.split_at_mut(n / 2 + 1);
+                let line = std::slice::from_raw_parts_mut(line.as_mut_ptr().cast::<T>(), n);
+                gather(memory.x.cast::<Complex<T>>().offset(from), along.input, spectrum);
+                spectrum[0].im = T::ZERO;
+                if n.is_multiple_of(2) {
+                    spectrum[half - 1].im = T::ZERO;
+                }
+                let done = plan.process_with_scratch(spectrum, line, rest);
+                let line = line.iter().map(|&x| scaled(Complex::new(x, T::ZERO)).re);
+                scatter(line, memory.y.cast::<T>().offset(to), along.output);
+                done.is_ok()
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Every `stride`-th element from `from` on may be read, as many as `line` has.
+unsafe fn gather<E: Copy>(from: *const E, stride: isize, line: &mut [E]) {
+    if stride == 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { std::ptr::copy_nonoverlapping(from, line.as_mut_ptr(), line.len()) };
+    }
+    for (i, element) in line.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *element = unsafe { from.offset(i as isize * stride).read() };
+    }
+}
+
+/// # Safety
+/// Every `stride`-th element from `to` on may be written, as many as there are values.
+unsafe fn scatter<E: Copy>(values: impl Iterator<Item = E>, to: *mut E, stride: isize) {
+    for (i, value) in values.enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { to.offset(i as isize * stride).write(value) };
+    }
+}

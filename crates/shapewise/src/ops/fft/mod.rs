@@ -1,0 +1,32 @@
+//! Fourier transforms of c32, c64, f32 and f64: any length, along any axes, both ways, as in `numpy.fft`.
+//!
+//! Kernels agree with the exact transform to O(ε·log n) of its root mean square. Infinities and NaN spread over
+//! the whole transform that they are part of.
+
+mod api;
+mod attributes;
+mod cpu_reference;
+#[cfg(feature = "rustfft")]
+mod cpu_rustfft;
+mod geometry;
+mod shift;
+mod stft;
+#[cfg(test)]
+mod tests;
+
+pub use api::FftOptions;
+pub use attributes::{FftAttributes, FftKind, FftNorm, Rigor};
+pub use stft::StftOptions;
+
+use super::Kernel;
+use crate::tensor::DType;
+
+/// What can be transformed.
+const DTYPES: &[DType] = &[DType::F32, DType::F64, DType::C32, DType::C64];
+
+/// Every kernel, reference last.
+pub static KERNELS: &[&dyn Kernel] = &[
+    #[cfg(feature = "rustfft")]
+    &cpu_rustfft::RUSTFFT,
+    &cpu_reference::REFERENCE,
+];

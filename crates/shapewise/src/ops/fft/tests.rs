@@ -1,0 +1,276 @@
+//! Every kernel against the reference, the laws of the transform, and what users rely on at the edges.
+
+use num_complex::Complex;
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::Error;
+use crate::ops::OperationKind;
+use crate::{Runtime, Tensor, TensorView};
+
+type C = Complex<f64>;
+
+fn runtime() -> Runtime {
+    Runtime::builder().threads(2).without_calibration().build().unwrap()
+}
+
+fn options() -> FftOptions {
+    FftOptions::new()
+}
+
+/// The runtime forced on each kernel in turn.
+fn each_kernel(test: impl Fn(&Runtime, &str)) {
+    let rt = runtime();
+    for kernel in OperationKind::Fft.kernels() {
+        test(&rt.with_kernel(kernel.name()).unwrap(), kernel.name());
+    }
+}
+
+fn numbers(n: usize, seed: u64) -> Vec<C> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    (0..n).map(|_| C::new(next(), next())).collect()
+}
+
+fn tensor(x: &[C], shape: &[usize]) -> Tensor {
+    Tensor::from_vec(x.to_vec(), shape).unwrap()
+}
+
+fn energy(x: &[C]) -> f64 {
+    x.iter().map(C::norm_sqr).sum()
+}
+
+/// Root mean square of the difference, relative to that of the numbers.
+fn distance(a: &[C], b: &[C]) -> f64 {
+    let difference: Vec<C> = a.iter().zip(b).map(|(a, b)| a - b).collect();
+    (energy(&difference) / energy(b).max(f64::MIN_POSITIVE)).sqrt()
+}
+
+/// What is allowed: a few roundings for each doubling of the length.
+fn allowed(n: usize) -> f64 {
+    4.0 * f64::EPSILON * ((n as f64).log2() + 2.0)
+}
+
+fn fft(rt: &Runtime, x: &[C]) -> Option<Vec<C>> {
+    rt.fft(TensorView::from_slice(x, &[x.len()]).unwrap(), &options()).ok().map(|y| y.to_vec().unwrap())
+}
+
+const LENGTHS: &[usize] =
+    &[1, 2, 3, 4, 5, 7, 8, 12, 16, 30, 64, 97, 100, 128, 243, 512, 1000, 1009, 1024, 2048];
+
+#[test]
+fn transforms_keep_energy_and_come_back() {
+    each_kernel(|rt, name| {
+        for &n in LENGTHS {
+            let x = numbers(n, n as u64);
+            let Some(y) = fft(rt, &x) else { continue };
+            let ratio = energy(&y) / energy(&x) / n as f64;
+            assert!((ratio - 1.0).abs() < allowed(n), "{name} {n}: {ratio}");
+            let back = rt.ifft(&tensor(&y, &[n]), &options()).unwrap().to_vec::<C>().unwrap();
+            assert!(distance(&back, &x) < 2.0 * allowed(n), "{name} {n}");
+        }
+    });
+}
+
+#[test]
+fn a_wave_is_one_frequency() {
+    each_kernel(|rt, name| {
+        for &n in LENGTHS {
+            let k = n / 3;
+            let x: Vec<C> =
+                (0..n).map(|j| C::cis(std::f64::consts::TAU * (j * k % n) as f64 / n as f64)).collect();
+            let Some(y) = fft(rt, &x) else { continue };
+            let mut wanted = vec![C::default(); n];
+            wanted[k] = C::new(n as f64, 0.0);
+            assert!(distance(&y, &wanted) < allowed(n), "{name} {n}");
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 60 }))]
+    #[test]
+    fn sums_and_shifts_go_through(n in 1usize..400, shift in 0usize..400, seed in any::<u64>()) {
+        let (x, z) = (numbers(n, seed), numbers(n, seed ^ 99));
+        let sum: Vec<C> = x.iter().zip(&z).map(|(x, z)| x * 2.0 + z).collect();
+        let shifted: Vec<C> = (0..n).map(|i| x[(i + shift) % n]).collect();
+        let rt = runtime();
+        for kernel in OperationKind::Fft.kernels() {
+            let rt = rt.with_kernel(kernel.name()).unwrap();
+            let (Some(a), Some(b), Some(c)) = (fft(&rt, &x), fft(&rt, &z), fft(&rt, &sum)) else { continue };
+            let wanted: Vec<C> = a.iter().zip(&b).map(|(a, b)| a * 2.0 + b).collect();
+            prop_assert!(distance(&c, &wanted) < 3.0 * allowed(n), "{}: sum of {n}", kernel.name());
+            let turned: Vec<C> = a.iter().enumerate().map(|(k, a)| {
+                a * C::cis(std::f64::consts::TAU * (k * shift % n) as f64 / n as f64)
+            }).collect();
+            let found = fft(&rt, &shifted).unwrap();
+            prop_assert!(distance(&found, &turned) < 3.0 * allowed(n), "{}: shift of {n}", kernel.name());
+        }
+    }
+}
+
+#[test]
+fn real_transforms_are_the_first_half_and_come_back() {
+    each_kernel(|rt, name| {
+        for &n in LENGTHS {
+            let x: Vec<f64> = numbers(n, 5).iter().map(|z| z.re).collect();
+            let whole: Vec<C> = x.iter().map(|&x| C::new(x, 0.0)).collect();
+            let line = Tensor::from_vec(x.clone(), &[n]).unwrap();
+            let Ok(half) = rt.rfft(&line, &options()) else { continue };
+            let wanted = fft(&runtime().with_kernel("cpu::fft::reference").unwrap(), &whole).unwrap();
+            let found = half.to_vec::<C>().unwrap();
+            assert_eq!(found.len(), n / 2 + 1);
+            assert!(distance(&found, &wanted[..=n / 2]) < allowed(n), "{name} {n}");
+            let back = rt.irfft(&half, &options().len(n)).unwrap().to_vec::<f64>().unwrap();
+            let back: Vec<C> = back.iter().map(|&x| C::new(x, 0.0)).collect();
+            assert!(distance(&back, &whole) < 2.0 * allowed(n), "{name} {n}");
+        }
+    });
+}
+
+#[test]
+fn several_axes_are_one_after_the_other() {
+    let x = tensor(&numbers(4 * 6 * 10, 3), &[4, 6, 10]);
+    each_kernel(|rt, name| {
+        let Ok(all) = rt.fftn(&x, &options()) else { return };
+        let mut one_by_one = x.clone();
+        for axis in 0..3 {
+            one_by_one = rt.fft(&one_by_one, &options().axis(axis)).unwrap();
+        }
+        let (found, wanted) = (all.to_vec::<C>().unwrap(), one_by_one.to_vec::<C>().unwrap());
+        assert!(distance(&found, &wanted) < allowed(240), "{name}");
+        let back = rt.ifftn(&all, &options()).unwrap().to_vec::<C>().unwrap();
+        assert!(distance(&back, &x.to_vec::<C>().unwrap()) < allowed(240), "{name}");
+        let mut same = x.deep_clone().unwrap();
+        rt.fftn_in_place(&mut same, &options()).unwrap();
+        assert!(distance(&same.to_vec::<C>().unwrap(), &wanted) < allowed(240), "{name} in place");
+        rt.ifftn_in_place(&mut same, &options()).unwrap();
+        assert!(distance(&same.to_vec::<C>().unwrap(), &x.to_vec::<C>().unwrap()) < allowed(240));
+    });
+}
+
+#[test]
+fn norms_divide_one_direction_or_both() {
+    let rt = runtime();
+    let x = tensor(&numbers(12, 8), &[12]);
+    let plain = rt.fft(&x, &options()).unwrap().to_vec::<C>().unwrap();
+    for (norm, scale) in [(FftNorm::Ortho, 1.0 / 12f64.sqrt()), (FftNorm::Forward, 1.0 / 12.0)] {
+        let y = rt.fft(&x, &options().norm(norm)).unwrap();
+        let wanted: Vec<C> = plain.iter().map(|z| z * scale).collect();
+        assert!(distance(&y.to_vec::<C>().unwrap(), &wanted) < allowed(12));
+        let back = rt.ifft(&y, &options().norm(norm)).unwrap().to_vec::<C>().unwrap();
+        assert!(distance(&back, &x.to_vec::<C>().unwrap()) < allowed(12));
+    }
+}
+
+#[test]
+fn not_a_number_spreads() {
+    each_kernel(|rt, name| {
+        for bad in [f64::NAN, f64::INFINITY] {
+            for n in [8, 15, 64, 97] {
+                let mut x = numbers(n, 4);
+                x[n / 2] = C::new(bad, 0.0);
+                let Some(y) = fft(rt, &x) else { continue };
+                assert!(y.iter().all(|z| !z.re.is_finite() || !z.im.is_finite()), "{name} {n} {bad}");
+            }
+        }
+    });
+}
+
+#[test]
+fn lengths_cut_and_fill_up() {
+    let rt = runtime();
+    let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]).unwrap();
+    let longer = rt.rfft(&x, &options().len(5)).unwrap();
+    let filled =
+        Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 0.0, 0.0, 4.0, 5.0, 6.0, 0.0, 0.0], &[2, 5]).unwrap();
+    let wanted = rt.rfft(&filled, &options()).unwrap();
+    assert_eq!(longer.to_vec::<Complex<f32>>().unwrap(), wanted.to_vec::<Complex<f32>>().unwrap());
+    let shorter = rt.fft2(&x, &options().lens(&[1, 2])).unwrap();
+    assert_eq!(shorter.to_vec::<Complex<f32>>().unwrap(), [Complex::new(3.0, 0.0), Complex::new(-1.0, 0.0)]);
+    assert_eq!(rt.irfft(&longer, &options()).unwrap().shape(), [2, 4]);
+    assert_eq!(rt.irfft(&longer, &options().len(9)).unwrap().shape(), [2, 9]);
+}
+
+#[test]
+fn batches_of_nothing_are_nothing() {
+    let rt = runtime();
+    let none = Tensor::zeros(&[0, 8], crate::DType::C32).unwrap();
+    each_kernel(|rt, _| assert!(rt.fft(&none, &options()).map_or(true, |y| y.is_empty())));
+    assert!(rt.fft(&none, &options().axis(0)).unwrap_err().to_string().contains("0 points"));
+    assert_eq!(rt.fft(&none, &options().axis(0).len(3)).unwrap().shape(), [3, 8]);
+}
+
+#[test]
+fn bad_input_is_refused_with_the_reason() {
+    let rt = runtime();
+    let (x, z) = (Tensor::zeros(&[4, 6], crate::DType::F32).unwrap(), tensor(&numbers(24, 1), &[4, 6]));
+    let text = |result: crate::Result<Tensor>| result.unwrap_err().to_string();
+    assert!(text(rt.rfft(&z, &options())).contains("call `fft`"));
+    let whole = Tensor::zeros(&[4], crate::DType::I32).unwrap();
+    assert!(text(rt.fft(&whole, &options())).contains("cast to f32"));
+    assert!(text(rt.fft(&x, &options().axis(2))).contains("axis 2 does not exist"));
+    assert!(text(rt.fft2(&x, &options().axes(&[1, -1]))).contains("twice"));
+    assert!(text(rt.fft(&x, &options().axes(&[0, 1]))).contains("2 axes were named, 1 needed"));
+    assert!(text(rt.fftn(&x, &options().axes(&[]))).contains("0 axes"));
+    assert!(text(rt.fft(&x, &options().len(0))).contains("0 points"));
+    assert!(text(rt.fft2(&x, &options().lens(&[3]))).contains("1 lengths for 2 axes"));
+    assert!(matches!(rt.fftn(&x, &options().axes(&[0; 9])), Err(Error::RankTooLarge { rank: 9 })));
+    assert!(rt.fft(&Tensor::scalar(1.0f32), &options()).is_err());
+    assert!(rt.fft(&x, &options().len(usize::MAX / 2)).is_err());
+    let mut out = Tensor::zeros(&[4, 5], crate::DType::C32).unwrap();
+    assert!(rt.rfft_into(&x, &options(), &mut out).unwrap_err().to_string().contains("the output"));
+    let mut real = Tensor::zeros(&[4], crate::DType::F32).unwrap();
+    assert!(rt.fft_in_place(&mut real, &options()).is_err());
+}
+
+#[test]
+fn shifts_undo_each_other() {
+    let rt = runtime();
+    let x = Tensor::from_vec((0..15i64).collect(), &[3, 5]).unwrap();
+    let y = rt.fftshift(&x, ..).unwrap();
+    assert_eq!(y.to_vec::<i64>().unwrap(), [13, 14, 10, 11, 12, 3, 4, 0, 1, 2, 8, 9, 5, 6, 7]);
+    assert_eq!(rt.ifftshift(&y, ..).unwrap().to_vec::<i64>().unwrap(), x.to_vec::<i64>().unwrap());
+    assert_eq!(rt.fftshift(&x, 0).unwrap().to_vec::<i64>().unwrap()[..5], [10, 11, 12, 13, 14]);
+    assert!(rt.fftshift(&x, 2).is_err());
+}
+
+#[test]
+fn frames_and_back() {
+    let rt = runtime();
+    let x: Vec<f64> = numbers(2 * 500, 7).iter().map(|z| z.re).collect();
+    let signal = Tensor::from_vec(x.clone(), &[2, 500]).unwrap();
+    for (options, samples) in [
+        (StftOptions::new(64), 496),
+        (StftOptions::new(50).hop(20), 500),
+        (StftOptions::new(64).length(500), 500),
+        (StftOptions::new(63).hop(9).norm(FftNorm::Ortho), 496),
+    ] {
+        let spectra = rt.stft(&signal, &options).unwrap();
+        let back = rt.istft(&spectra, &options).unwrap();
+        assert_eq!(back.shape(), [2, samples], "{options:?}");
+        let back = back.to_vec::<f64>().unwrap();
+        for (i, (a, b)) in back.iter().zip(x[..samples].iter().chain(&x[500..500 + samples])).enumerate() {
+            // Behind the last frame there is nothing to come back from.
+            assert!((a - b).abs() < 1e-12 || i % samples >= 496, "{options:?} {i}: {a} {b}");
+        }
+    }
+    assert!(rt.stft(&signal, &StftOptions::new(2000)).is_err());
+    assert!(rt.stft(&signal, &StftOptions::new(0)).is_err());
+    assert!(rt.stft(&signal, &StftOptions::new(8).hop(0)).is_err());
+    let window = Tensor::from_vec(vec![1.0f64; 5], &[5]).unwrap();
+    assert!(rt.stft(&signal, &StftOptions::new(8).window(&window)).is_err());
+    let zeros = Tensor::from_vec(vec![0.0f64; 8], &[8]).unwrap();
+    let spectra = rt.stft(&signal, &StftOptions::new(8).window(&zeros)).unwrap();
+    assert!(
+        rt.istft(&spectra, &StftOptions::new(8).window(&zeros))
+            .unwrap_err()
+            .to_string()
+            .contains("no window")
+    );
+}
