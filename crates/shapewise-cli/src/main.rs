@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use shapewise::{Runtime, StoreLocation};
+use tracing_subscriber::filter::LevelFilter;
 
 use question::Question;
 
@@ -100,6 +101,13 @@ impl Settings {
 }
 
 fn main() -> ExitCode {
+    // Warnings of the library, such as a store that cannot be written, are the user's to know.
+    tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::WARN)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
     match run(Program::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

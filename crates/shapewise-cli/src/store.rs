@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::json;
-use shapewise::StoreLocation;
+use shapewise::device::Fingerprint;
 use shapewise::store::{self, SqliteStore, Store, unix_ms};
+use shapewise::{Runtime, StoreLocation};
 
 use crate::stress;
 
@@ -53,6 +54,12 @@ enum StoreCommand {
         #[arg(long, value_name = "DAYS", default_value_t = RETENTION_DAYS)]
         older_than: u32,
     },
+    /// Lets frozen runtimes on this machine choose anew
+    Unpin {
+        /// Threads of those runtimes [default: all cores]
+        #[arg(long)]
+        threads: Option<usize>,
+    },
     /// Writes from many processes, kills them at random and looks for damage
     #[command(hide = true)]
     Stress {
@@ -82,6 +89,15 @@ pub fn run(question: &StoreQuestion) -> Result<()> {
         StoreCommand::Prune { older_than } => {
             let gone = question.open()?.prune(unix_ms() - i64::from(*older_than) * 86_400_000)?;
             print(json, &json!({ "pruned": gone }), &format!("{gone} rows dropped"))
+        }
+        StoreCommand::Unpin { threads } => {
+            let mut runtime = Runtime::builder().without_calibration().store(StoreLocation::Memory);
+            if let Some(threads) = threads {
+                runtime = runtime.threads(*threads);
+            }
+            let here = Fingerprint::of(runtime.build()?.device_info());
+            let gone = question.open()?.unpin(&here)?;
+            print(json, &json!({ "unpinned": gone }), &format!("{gone} choices are free again"))
         }
         StoreCommand::Stress { processes, kills } => {
             let report = stress::run(&question.file()?, *processes, *kills)?;

@@ -20,6 +20,7 @@ struct Sleeper {
     declared: f64,
     launches: AtomicUsize,
     fails: bool,
+    factor: f32,
 }
 
 impl Sleeper {
@@ -30,6 +31,7 @@ impl Sleeper {
             declared,
             launches: AtomicUsize::new(0),
             fails: false,
+            factor: -1.0,
         })
     }
 
@@ -66,7 +68,7 @@ impl Kernel for Sleeper {
         }
         std::thread::sleep(Duration::from_micros(self.micros.load(Ordering::SeqCst)));
         let x = call.input::<f32>(0)?;
-        call.output::<f32>(0)?.iter_mut().zip(x).for_each(|(y, x)| *y = -x);
+        call.output::<f32>(0)?.iter_mut().zip(x).for_each(|(y, x)| *y = self.factor * x);
         Ok(())
     }
 }
@@ -216,6 +218,57 @@ fn a_candidate_over_the_time_limit_is_set_aside_and_the_answer_stands() {
     slow.micros.store(20_000, Ordering::SeqCst);
     negate(&rt, &x, 5000);
     assert!(slow.launches() < 5000);
+}
+
+#[test]
+fn a_users_kernel_is_checked_anew_after_a_restart() {
+    let folder = std::env::temp_dir().join(format!("shapewise-restart-{}", std::process::id()));
+    let start =
+        || Runtime::builder().threads(1).store(StoreLocation::Directory(folder.clone())).build().unwrap();
+    let (x, rt) = (three(), start());
+    rt.kernels().register(Sleeper::new(FAST, 0, 1.0)).unwrap();
+    negate(&rt, &x, 100);
+    assert_eq!(rt.kernels().quarantined(FAST), None);
+    rt.flush();
+    drop(rt);
+    let rt = start();
+    let wrong = Sleeper { factor: 1.0, ..Arc::into_inner(Sleeper::new(FAST, 0, 1.0)).unwrap() };
+    rt.kernels().register(Arc::new(wrong)).unwrap();
+    negate(&rt, &x, 100);
+    assert!(rt.kernels().quarantined(FAST).is_some(), "its old times must not let it pass unchecked");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_question_to_a_frozen_runtime_keeps_nothing() {
+    let folder = std::env::temp_dir().join(format!("shapewise-asked-{}", std::process::id()));
+    let location = StoreLocation::Directory(folder.clone());
+    let frozen = Runtime::builder()
+        .threads(1)
+        .without_calibration()
+        .store(location.clone())
+        .algorithm(SelectionAlgorithm::Frozen)
+        .build()
+        .unwrap();
+    let here = shapewise::device::Fingerprint::of(frozen.device_info());
+    let pinned = || location.open().pinned(&here).unwrap().len();
+    let x = three();
+    frozen.explain(|rt| rt.neg(&x)).unwrap();
+    assert_eq!(pinned(), 0);
+    negate(&frozen, &x, 1);
+    assert_eq!(pinned(), 1);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn calls_of_a_race_are_counted_while_it_runs() {
+    let rt = builder().exploration(1.0).build().unwrap();
+    let (fast, slow) = (Sleeper::new(FAST, 1_000, 1.0), Sleeper::new(SLOW, 1_000, 1.0));
+    let x = three();
+    leave_only(&rt, [&slow, &fast], &x);
+    negate(&rt, &x, 4);
+    let calls: u64 = rt.selector().statistics().iter().map(|s| s.executions).sum();
+    assert_eq!(calls, 5, "one before the others were set aside, four in the race");
 }
 
 #[test]

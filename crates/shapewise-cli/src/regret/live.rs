@@ -122,7 +122,9 @@ fn hits(runtime: &Runtime, suite: &[Workload]) -> Result<[f64; 2]> {
 
 fn frozen(suite: &[Workload], threads: usize) -> Result<bool> {
     let folder = std::env::temp_dir().join(format!("shapewise-frozen-{}", std::process::id()));
-    let few: Vec<&Workload> = suite.iter().step_by((suite.len() / FROZEN).max(1)).collect();
+    // Small ones, because each is run in every restart.
+    let small: Vec<&Workload> = suite.iter().filter(|w| w.bytes() < 1 << 20).collect();
+    let few: Vec<&Workload> = small.iter().step_by((small.len() / FROZEN).max(1)).copied().collect();
     let choices = || -> Result<Vec<(String, String)>> {
         let runtime = Runtime::builder()
             .threads(threads)
@@ -130,6 +132,9 @@ fn frozen(suite: &[Workload], threads: usize) -> Result<bool> {
             .algorithm(SelectionAlgorithm::Frozen)
             .build()?;
         let choice = |w: &&Workload| -> Result<(String, String)> {
+            // A question keeps nothing: only a call pins its choice.
+            let mut rehearsal = Rehearsal::new(&runtime, w)?;
+            runtime.execute(&rehearsal.request())?;
             let why = runtime.explain_workload(w)?;
             Ok((why.chosen, why.parameters))
         };

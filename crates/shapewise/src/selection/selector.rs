@@ -126,6 +126,11 @@ impl Knowledge {
         self.device.info()
     }
 
+    /// The pinned decision for a workload, if there is one.
+    fn pinned(&self, key: WorkloadKey) -> Option<Pinned> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
     /// The pinned decision for a workload, or `wanted` if there was none; the first process to pin wins.
     fn pin(&self, key: WorkloadKey, wanted: &Candidate) -> Pinned {
         let mut known = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,6 +150,15 @@ impl Knowledge {
         known.insert(key, pinned.clone());
         pinned
     }
+}
+
+/// What a frozen runtime does with its choices.
+#[derive(Clone, Copy)]
+enum Pinning {
+    /// A call keeps what it chose.
+    Keep,
+    /// A question keeps nothing.
+    Look,
 }
 
 /// Picks kernels by evidence: one table of decisions over the knowledge that a runtime's tables share.
@@ -247,17 +261,12 @@ impl AdaptiveKernelSelector {
     fn observed(&self) -> Vec<Observed> {
         let observe = |entry: Arc<Entry>| {
             let candidate = &entry.choice.candidate;
-            let mut tracks = entry.history.tracks();
-            let running = tracks.iter_mut().find(|t| candidate.is(&t.kernel, &t.parameters));
-            if let Some(track) = running.filter(|_| entry.trials.is_none()) {
-                track.executions += entry.watch.calls();
-            }
             Observed {
                 operation: entry.workload.kind(),
                 backend: candidate.kernel.backend(),
                 current: (candidate.kernel.name().to_owned(), candidate.parameters.to_string()),
                 switches: entry.history.switches(),
-                tracks,
+                tracks: entry.history.tracks_with(&entry.executions()),
             }
         };
         self.table.entries().into_iter().map(observe).collect()
@@ -267,7 +276,8 @@ impl AdaptiveKernelSelector {
     pub(crate) fn consider(&self, workload: &Workload) -> Result<Considered> {
         let knowledge = &*self.knowledge;
         let (info, limits) = (knowledge.info(), &knowledge.limits);
-        self.decide(workload, Candidates::gather(&knowledge.registry, workload, info, limits))
+        let candidates = Candidates::gather(&knowledge.registry, workload, info, limits);
+        self.decide(workload, candidates, Pinning::Look)
     }
 
     /// The same without refusals, unless nobody accepts.
@@ -275,13 +285,18 @@ impl AdaptiveKernelSelector {
         let knowledge = &*self.knowledge;
         let (info, limits) = (knowledge.info(), &knowledge.limits);
         let candidates = Candidates::gather_runnable(&knowledge.registry, workload, info, limits);
-        match self.decide(workload, candidates) {
+        match self.decide(workload, candidates, Pinning::Keep) {
             Err(Error::NoKernel { .. }) => self.consider(workload),
             considered => considered,
         }
     }
 
-    fn decide(&self, workload: &Workload, mut candidates: Candidates) -> Result<Considered> {
+    fn decide(
+        &self,
+        workload: &Workload,
+        mut candidates: Candidates,
+        pinning: Pinning,
+    ) -> Result<Considered> {
         let knowledge = &*self.knowledge;
         let key = workload.key();
         let history = knowledge.history(key);
@@ -311,9 +326,12 @@ impl AdaptiveKernelSelector {
             decision.reason = "forced by `with_kernel`".into();
         }
         if knowledge.frozen && self.forced.is_none() {
-            let pinned = knowledge.pin(key, &candidates.accepted[decision.index]);
-            let found = candidates.accepted.iter().position(|c| c.is(&pinned.kernel, &pinned.parameters));
-            if let Some(index) = found {
+            let pinned = match pinning {
+                Pinning::Keep => Some(knowledge.pin(key, &candidates.accepted[decision.index])),
+                Pinning::Look => knowledge.pinned(key),
+            };
+            let is = |p: &Pinned| candidates.accepted.iter().position(|c| c.is(&p.kernel, &p.parameters));
+            if let Some(index) = pinned.as_ref().and_then(is) {
                 decision = Decision { index, reason: "frozen: the choice that was kept".into() };
             }
         }
@@ -367,7 +385,8 @@ impl AdaptiveKernelSelector {
         let candidate = Arc::new(accepted[decision.index].clone());
         history.select(candidate.kernel.name(), &candidate.parameters.to_string());
         let choice = Choice { candidate, reason: decision.reason };
-        let entry = Entry::new(Arc::clone(workload), generation, choice, trials, history);
+        let every_call = self.knowledge.limits.time.is_some();
+        let entry = Entry::new(Arc::clone(workload), generation, choice, trials, history, every_call);
         // A kernel added, removed or quarantined meanwhile makes the entry stale; it then serves this call only.
         if generation == self.knowledge.registry.generation() {
             self.table.publish(&entry);
@@ -448,7 +467,8 @@ impl AdaptiveKernelSelector {
         let reason = format!("won a race on this workload's own calls; {}", decision.reason);
         let (workload, history) = (Arc::clone(&entry.workload), Arc::clone(&entry.history));
         let choice = Choice { candidate, reason };
-        self.table.publish(&Entry::new(workload, entry.generation, choice, None, history));
+        let every_call = self.knowledge.limits.time.is_some();
+        self.table.publish(&Entry::new(workload, entry.generation, choice, None, history, every_call));
     }
 
     /// Notes what a settled choice takes; `anew` if what it took before no longer counts. Does not allocate.

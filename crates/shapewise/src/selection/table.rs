@@ -45,13 +45,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// A settled choice, or one whose rivals are on trial.
+    /// A settled choice, or one whose rivals are on trial; `every_call` is to be timed where a user limits the time.
     pub fn new(
         workload: Arc<Workload>,
         generation: u64,
         choice: Choice,
         trials: Option<Trials>,
         history: Arc<History>,
+        every_call: bool,
     ) -> Arc<Self> {
         let measured = choice.candidate.measured;
         Arc::new(Self {
@@ -61,7 +62,7 @@ impl Entry {
             parameters: choice.candidate.parameters.to_string(),
             choice,
             // While candidates take turns every call is timed, and nothing is expected.
-            watch: Watch::new(measured.filter(|_| trials.is_none())),
+            watch: Watch::new(measured.filter(|_| trials.is_none()), every_call),
             trials: trials.map(Mutex::new),
             history,
             retired: AtomicBool::new(false),
@@ -75,18 +76,29 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Kernel, parameters and calls of everything that ran under this entry.
+    pub fn executions(&self) -> Vec<(String, String, u64)> {
+        let row = |candidate: &Candidate, calls: u64| {
+            (candidate.kernel.name().to_owned(), candidate.parameters.to_string(), calls)
+        };
+        let Some(trials) = &self.trials else {
+            return vec![row(&self.choice.candidate, self.watch.calls())];
+        };
+        let trials = trials.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows: Vec<_> = trials.results().map(|t| row(&t.candidate, t.runs)).collect();
+        // Calls beside the race, for which the budget or another thread left no turn, ran the choice as it stood.
+        let turns: u64 = rows.iter().map(|r| r.2).sum();
+        rows.push(row(&self.choice.candidate, self.watch.calls().saturating_sub(turns)));
+        rows
+    }
+}
+
 impl Drop for Entry {
     /// What a replaced entry counted goes to the workload's history.
     fn drop(&mut self) {
-        let note = |candidate: &Candidate, calls: u64| {
-            self.history.executed(candidate.kernel.name(), &candidate.parameters.to_string(), calls);
-        };
-        match self.trials.as_mut() {
-            None => note(&self.choice.candidate, self.watch.calls()),
-            Some(trials) => {
-                let trials = trials.get_mut().unwrap_or_else(PoisonError::into_inner);
-                trials.results().for_each(|t| note(&t.candidate, t.runs));
-            }
+        for (kernel, parameters, calls) in self.executions().into_iter().filter(|row| row.2 > 0) {
+            self.history.executed(&kernel, &parameters, calls);
         }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Watch {
     mask: AtomicU32,
     /// Bits of the expected seconds; zero before anything is known.
     expected: AtomicU64,
+    /// Whether every call is timed, whatever that costs.
+    every_call: bool,
     recent: Mutex<Recent>,
     used: AtomicBool,
 }
@@ -61,12 +63,13 @@ pub(crate) struct Noted {
 }
 
 impl Watch {
-    /// What is expected, if it is known.
-    pub fn new(expected: Option<Measured>) -> Self {
+    /// What is expected, if it is known, and whether every call is to be timed.
+    pub fn new(expected: Option<Measured>, every_call: bool) -> Self {
         let watch = Self {
             calls: AtomicU64::new(0),
             mask: AtomicU32::new(0),
             expected: AtomicU64::new(0),
+            every_call,
             recent: Mutex::new(Recent {
                 samples: ArrayVec::new(),
                 drift: DriftDetector::default(),
@@ -83,7 +86,8 @@ impl Watch {
     }
 
     fn expect(&self, seconds: f64) {
-        let period = (*TIMING_COST / (TIMING_SHARE * seconds)).clamp(1.0, LONGEST_PERIOD) as u32;
+        let longest = if self.every_call { 1.0 } else { LONGEST_PERIOD };
+        let period = (*TIMING_COST / (TIMING_SHARE * seconds)).clamp(1.0, longest) as u32;
         self.expected.store(seconds.to_bits(), Ordering::Relaxed);
         self.mask.store(period.next_power_of_two() - 1, Ordering::Relaxed);
     }

@@ -266,6 +266,15 @@ impl History {
     pub fn tracks(&self) -> Vec<Track> {
         self.lock().tracks.clone()
     }
+
+    /// The same with calls that are not noted yet: kernel, parameters and number.
+    pub fn tracks_with(&self, running: &[(String, String, u64)]) -> Vec<Track> {
+        let mut inner = Inner { tracks: self.tracks(), ..Inner::default() };
+        for (kernel, parameters, calls) in running.iter().filter(|row| row.2 > 0) {
+            inner.track(kernel, parameters).executions += calls;
+        }
+        inner.tracks
+    }
 }
 
 impl Inner {

@@ -80,10 +80,12 @@ impl Learner {
 
     /// Takes what earlier processes measured; the learner's thread trains from it.
     pub fn begin_with(&self, rows: &[Evidence]) {
+        let mut newest: Vec<&Evidence> = rows.iter().collect();
+        newest.sort_by_key(|row| row.measured_at);
         let mut examples = lock(&self.start.examples);
-        for row in rows {
+        for row in newest {
             if let (Ok(operation), Some(example)) = (row.operation.parse(), example(row)) {
-                examples.entry(operation).or_default().push(example);
+                push(examples.entry(operation).or_default(), example);
             }
         }
         let any = !examples.is_empty();
@@ -218,11 +220,7 @@ impl Start {
             let mut examples = lock(&self.examples);
             for row in rows.drain(..) {
                 let (Ok(operation), Some(example)) = (row.operation.parse(), example(&row)) else { continue };
-                let list = examples.entry(operation).or_default();
-                list.push(example);
-                if list.len() > MOST_EXAMPLES {
-                    list.drain(..MOST_EXAMPLES / 8);
-                }
+                push(examples.entry(operation).or_default(), example);
             }
             for (&operation, list) in examples.iter() {
                 let before = trained.get(&operation).copied().unwrap_or(0);
@@ -275,6 +273,14 @@ impl Start {
             }
             anomalies.push_back(anomaly);
         }
+    }
+}
+
+/// Adds an example; of too many the oldest go, some at once.
+fn push(list: &mut Vec<Example>, example: Example) {
+    list.push(example);
+    if list.len() > MOST_EXAMPLES {
+        list.drain(..MOST_EXAMPLES / 8);
     }
 }
 
