@@ -2,7 +2,6 @@
 //!
 //! `mul_add` is `a * b + c`, rounded twice: without the instruction a fused one is a slow library call.
 use super::{Float, HalfLanes, Lanes, Simd};
-use std::array::from_fn;
 
 /// Vectors for every CPU.
 #[derive(Clone, Copy, Debug)]
@@ -13,8 +12,44 @@ pub struct Portable;
 #[repr(C, align(16))]
 pub struct Array<T, const N: usize>([T; N]);
 
+/// An array of what `$x` is for each lane `$i`. Written out, because closures of vectors cost the compiler minutes.
+macro_rules! each {
+    (2, $i:ident => $x:expr) => {
+        [
+            {
+                let $i = 0;
+                $x
+            },
+            {
+                let $i = 1;
+                $x
+            },
+        ]
+    };
+    (4, $i:ident => $x:expr) => {
+        [
+            {
+                let $i = 0;
+                $x
+            },
+            {
+                let $i = 1;
+                $x
+            },
+            {
+                let $i = 2;
+                $x
+            },
+            {
+                let $i = 3;
+                $x
+            },
+        ]
+    };
+}
+
 macro_rules! lanes {
-    ($t:ident, $n:literal) => {
+    ($t:ident, $n:tt) => {
         impl Lanes<$t> for Portable {
             type V = Array<$t, $n>;
             type M = [bool; $n];
@@ -33,7 +68,7 @@ macro_rules! lanes {
             #[inline(always)]
             unsafe fn load_first(self, at: *const $t, n: usize) -> Self::V {
                 // SAFETY: only the first n elements are read.
-                Array(from_fn(|i| if i < n { unsafe { at.add(i).read() } } else { 0.0 }))
+                Array(each!($n, i => if i < n { unsafe { at.add(i).read() } } else { 0.0 }))
             }
             #[inline(always)]
             unsafe fn store(self, at: *mut $t, v: Self::V) {
@@ -57,106 +92,106 @@ macro_rules! lanes {
 
             #[inline(always)]
             fn add(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| a.0[i] + b.0[i]))
+                Array(each!($n, i => a.0[i] + b.0[i]))
             }
             #[inline(always)]
             fn sub(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| a.0[i] - b.0[i]))
+                Array(each!($n, i => a.0[i] - b.0[i]))
             }
             #[inline(always)]
             fn mul(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| a.0[i] * b.0[i]))
+                Array(each!($n, i => a.0[i] * b.0[i]))
             }
             #[inline(always)]
             fn div(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| a.0[i] / b.0[i]))
+                Array(each!($n, i => a.0[i] / b.0[i]))
             }
             #[inline(always)]
             fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-                Array(from_fn(|i| a.0[i] * b.0[i] + c.0[i]))
+                Array(each!($n, i => a.0[i] * b.0[i] + c.0[i]))
             }
             #[inline(always)]
             fn neg_mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-                Array(from_fn(|i| c.0[i] - a.0[i] * b.0[i]))
+                Array(each!($n, i => c.0[i] - a.0[i] * b.0[i]))
             }
             #[inline(always)]
             fn sqrt(self, a: Self::V) -> Self::V {
-                Array(from_fn(|i| a.0[i].sqrt()))
+                Array(each!($n, i => a.0[i].sqrt()))
             }
             #[inline(always)]
             fn min(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| if a.0[i] < b.0[i] { a.0[i] } else { b.0[i] }))
+                Array(each!($n, i => if a.0[i] < b.0[i] { a.0[i] } else { b.0[i] }))
             }
             #[inline(always)]
             fn max(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| if a.0[i] > b.0[i] { a.0[i] } else { b.0[i] }))
+                Array(each!($n, i => if a.0[i] > b.0[i] { a.0[i] } else { b.0[i] }))
             }
             #[inline(always)]
             fn round(self, a: Self::V) -> Self::V {
-                Array(from_fn(|i| round(a.0[i])))
+                Array(each!($n, i => round(a.0[i])))
             }
             #[inline(always)]
             fn floor(self, a: Self::V) -> Self::V {
                 // Rounding went up where the result is above; NaN compares false and stays.
-                Array(from_fn(|i| if a.0[i] < round(a.0[i]) { round(a.0[i]) - 1.0 } else { round(a.0[i]) }))
+                Array(each!($n, i => if a.0[i] < round(a.0[i]) { round(a.0[i]) - 1.0 } else { round(a.0[i]) }))
             }
 
             #[inline(always)]
             fn and(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| $t::from_bits(a.0[i].to_bits() & b.0[i].to_bits())))
+                Array(each!($n, i => $t::from_bits(a.0[i].to_bits() & b.0[i].to_bits())))
             }
             #[inline(always)]
             fn or(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| $t::from_bits(a.0[i].to_bits() | b.0[i].to_bits())))
+                Array(each!($n, i => $t::from_bits(a.0[i].to_bits() | b.0[i].to_bits())))
             }
             #[inline(always)]
             fn xor(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| $t::from_bits(a.0[i].to_bits() ^ b.0[i].to_bits())))
+                Array(each!($n, i => $t::from_bits(a.0[i].to_bits() ^ b.0[i].to_bits())))
             }
             #[inline(always)]
             fn add_bits(self, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| $t::from_bits(a.0[i].to_bits().wrapping_add(b.0[i].to_bits()))))
+                Array(each!($n, i => $t::from_bits(a.0[i].to_bits().wrapping_add(b.0[i].to_bits()))))
             }
             #[inline(always)]
             fn shl_mantissa(self, a: Self::V) -> Self::V {
-                Array(from_fn(|i| $t::from_bits(a.0[i].to_bits() << <$t as Float>::MANTISSA_BITS)))
+                Array(each!($n, i => $t::from_bits(a.0[i].to_bits() << <$t as Float>::MANTISSA_BITS)))
             }
             #[inline(always)]
             fn shr_mantissa(self, a: Self::V) -> Self::V {
-                Array(from_fn(|i| $t::from_bits(a.0[i].to_bits() >> <$t as Float>::MANTISSA_BITS)))
+                Array(each!($n, i => $t::from_bits(a.0[i].to_bits() >> <$t as Float>::MANTISSA_BITS)))
             }
 
             #[inline(always)]
             fn lt(self, a: Self::V, b: Self::V) -> Self::M {
-                from_fn(|i| a.0[i] < b.0[i])
+                each!($n, i => a.0[i] < b.0[i])
             }
             #[inline(always)]
             fn le(self, a: Self::V, b: Self::V) -> Self::M {
-                from_fn(|i| a.0[i] <= b.0[i])
+                each!($n, i => a.0[i] <= b.0[i])
             }
             #[inline(always)]
             fn eq(self, a: Self::V, b: Self::V) -> Self::M {
-                from_fn(|i| a.0[i] == b.0[i])
+                each!($n, i => a.0[i] == b.0[i])
             }
             #[inline(always)]
             fn ne(self, a: Self::V, b: Self::V) -> Self::M {
-                from_fn(|i| a.0[i] != b.0[i])
+                each!($n, i => a.0[i] != b.0[i])
             }
             #[inline(always)]
             fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V {
-                Array(from_fn(|i| if m[i] { a.0[i] } else { b.0[i] }))
+                Array(each!($n, i => if m[i] { a.0[i] } else { b.0[i] }))
             }
             #[inline(always)]
             fn mask_and(self, a: Self::M, b: Self::M) -> Self::M {
-                from_fn(|i| a[i] & b[i])
+                each!($n, i => a[i] & b[i])
             }
             #[inline(always)]
             fn mask_or(self, a: Self::M, b: Self::M) -> Self::M {
-                from_fn(|i| a[i] | b[i])
+                each!($n, i => a[i] | b[i])
             }
             #[inline(always)]
             fn mask_not(self, a: Self::M) -> Self::M {
-                from_fn(|i| !a[i])
+                each!($n, i => !a[i])
             }
             #[inline(always)]
             fn mask_bits(self, m: Self::M) -> u32 {
@@ -164,7 +199,7 @@ macro_rules! lanes {
             }
             #[inline(always)]
             fn butterfly(self, a: Self::V, distance: usize) -> Self::V {
-                Array(from_fn(|i| a.0[(i ^ distance) % $n]))
+                Array(each!($n, i => a.0[(i ^ distance) % $n]))
             }
             #[inline(always)]
             fn first(self, a: Self::V) -> $t {
