@@ -72,8 +72,8 @@ pub trait RealTask<T: Real> {
     fn run<S: Vectors<T>>(self, s: S) -> Self::Output;
 }
 
-/// Carries a [`RealTask`] through [`Isa::run`].
-struct Bridge<T, K>(K, std::marker::PhantomData<T>);
+/// Beside a [`RealTask`] it makes a pair that [`Isa::run`] takes; a pair's code stays with the module of its first part.
+struct Over<T>(std::marker::PhantomData<T>);
 
 macro_rules! real {
     ($t:ty, $wide:ty, $widen:expr, $narrow:expr, $load:ident, $load_first:ident, $store:ident, $store_first:ident,
@@ -91,15 +91,15 @@ macro_rules! real {
             }
             #[inline]
             fn dispatch<K: RealTask<Self>>(isa: Isa, task: K) -> K::Output {
-                isa.run(Bridge::<$t, K>(task, std::marker::PhantomData))
+                isa.run((task, Over::<$t>(std::marker::PhantomData)))
             }
             #[inline]
             fn dispatch_narrow<K: RealTask<Self>>(isa: Isa, task: K) -> K::Output {
-                isa.run_narrow(Bridge::<$t, K>(task, std::marker::PhantomData))
+                isa.run_narrow((task, Over::<$t>(std::marker::PhantomData)))
             }
         }
 
-        impl<K: RealTask<$t>> SimdTask for Bridge<$t, K> {
+        impl<K: RealTask<$t>> SimdTask for (K, Over<$t>) {
             type Output = K::Output;
 
             #[inline(always)]

@@ -184,19 +184,19 @@ pub(super) trait Real: Coefficients {
     fn run<K: LanesTask<Self>>(isa: Isa, task: K);
 }
 
-struct Over32<K>(K);
-struct Over64<K>(K);
+/// Beside a [`LanesTask`] it makes a pair that [`Isa::run`] takes; a pair's code stays with the module of its first part.
+struct Over<T>(std::marker::PhantomData<T>);
 
 macro_rules! real {
-    ($t:ident, $over:ident) => {
+    ($t:ident) => {
         impl Real for $t {
             #[inline]
             fn run<K: LanesTask<Self>>(isa: Isa, task: K) {
-                isa.run($over(task));
+                isa.run((task, Over::<$t>(std::marker::PhantomData)));
             }
         }
 
-        impl<K: LanesTask<$t>> SimdTask for $over<K> {
+        impl<K: LanesTask<$t>> SimdTask for (K, Over<$t>) {
             type Output = ();
             #[inline(always)]
             fn run<S: Simd>(self, s: S) {
@@ -206,8 +206,8 @@ macro_rules! real {
     };
 }
 
-real!(f32, Over32);
-real!(f64, Over64);
+real!(f32);
+real!(f64);
 
 #[cfg(test)]
 mod tests {

@@ -48,7 +48,8 @@ pub(super) trait StoredTask<E: Stored> {
     fn run<S: Reads<E> + Reads<E::Wide>>(self, s: S);
 }
 
-struct Entry<E, K>(K, std::marker::PhantomData<E>);
+/// Beside a [`StoredTask`] it makes a pair that [`Isa::run`] takes; a pair's code stays with the module of its first part.
+struct Over<E>(std::marker::PhantomData<E>);
 
 macro_rules! stored {
     ($e:ident, $wide:ident, $nil:expr, $widen:expr, $narrow:expr, $as_wide:expr, $read:ident, $read_first:ident, $write_first:ident) => {
@@ -69,7 +70,7 @@ macro_rules! stored {
             }
             #[inline]
             fn run<K: StoredTask<Self>>(isa: Isa, task: K) {
-                isa.run(Entry::<$e, K>(task, std::marker::PhantomData));
+                isa.run((task, Over::<$e>(std::marker::PhantomData)));
             }
         }
 
@@ -91,7 +92,7 @@ macro_rules! stored {
             }
         }
 
-        impl<K: StoredTask<$e>> SimdTask for Entry<$e, K> {
+        impl<K: StoredTask<$e>> SimdTask for (K, Over<$e>) {
             type Output = ();
             #[inline(always)]
             fn run<S: Simd>(self, s: S) {

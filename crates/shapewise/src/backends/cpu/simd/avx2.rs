@@ -1,5 +1,5 @@
 //! AVX2 with FMA and F16C: eight lanes of `f32`, four of `f64`.
-use super::{HalfLanes, Lanes, Simd, SimdTask, forward};
+use super::{HalfLanes, Lanes, Simd, forward};
 use half::{bf16, f16};
 #[allow(clippy::wildcard_imports)] // the intrinsics are named after their instructions
 use std::arch::x86_64::*;
@@ -24,12 +24,6 @@ impl Avx2 {
     #[inline(always)]
     pub const unsafe fn new_unchecked() -> Self {
         Self(())
-    }
-
-    /// Compiles and runs the algorithm with these instructions.
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn enter<K: SimdTask>(self, task: K) -> K::Output {
-        task.run(self)
     }
 }
 

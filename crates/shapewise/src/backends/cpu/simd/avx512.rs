@@ -1,5 +1,5 @@
 //! AVX-512 (F, BW, DQ, VL): sixteen lanes of `f32`, eight of `f64`, masks in registers of their own.
-use super::{HalfLanes, Lanes, Simd, SimdTask, forward};
+use super::{HalfLanes, Lanes, Simd, forward};
 use half::{bf16, f16};
 #[allow(clippy::wildcard_imports)] // the intrinsics are named after their instructions
 use std::arch::x86_64::*;
@@ -25,12 +25,6 @@ impl Avx512 {
     #[inline(always)]
     pub const unsafe fn new_unchecked() -> Self {
         Self(())
-    }
-
-    /// Compiles and runs the algorithm with these instructions.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-    pub(super) fn enter<K: SimdTask>(self, task: K) -> K::Output {
-        task.run(self)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Which instruction sets this CPU has, and running an algorithm on one of them.
-use super::{Portable, SimdTask};
+use super::SimdTask;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -78,18 +78,18 @@ impl Isa {
         {
             if self == Isa::Avx512 && self.is_available() {
                 // SAFETY: the instructions are available.
-                return unsafe { super::Avx512::new_unchecked().enter(task) };
+                return unsafe { task.run_avx512(super::Avx512::new_unchecked()) };
             }
             if self == Isa::Avx2 && self.is_available() {
                 // SAFETY: the instructions are available.
-                return unsafe { super::Avx2::new_unchecked().enter(task) };
+                return unsafe { task.run_avx2(super::Avx2::new_unchecked()) };
             }
         }
         #[cfg(target_arch = "aarch64")]
         if let (Isa::Neon, true, Some(neon)) = (self, self.is_available(), super::Neon::new()) {
-            return neon.enter(task);
+            return task.run_neon(neon);
         }
-        task.run(Portable)
+        task.run_portable()
     }
 
     /// As [`run`](Isa::run), for algorithms that gain nothing from 512-bit registers: they are not compiled for them.
@@ -98,13 +98,13 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         if self >= Isa::Avx2 && Isa::Avx2.is_available() {
             // SAFETY: the instructions are available.
-            return unsafe { super::Avx2::new_unchecked().enter(task) };
+            return unsafe { task.run_avx2(super::Avx2::new_unchecked()) };
         }
         #[cfg(target_arch = "aarch64")]
         if let (Isa::Neon, true, Some(neon)) = (self, self.is_available(), super::Neon::new()) {
-            return neon.enter(task);
+            return task.run_neon(neon);
         }
-        task.run(Portable)
+        task.run_portable()
     }
 
     /// Whether the CPU has it, whatever the cap says.

@@ -321,9 +321,47 @@ pub trait HalfLanes: Lanes<f32> {
 pub trait Simd: Lanes<f32> + Lanes<f64> + HalfLanes + Copy + Send + Sync + 'static {}
 
 /// An algorithm over any instruction set, started by [`Isa::run`](super::Isa::run).
-pub trait SimdTask {
+pub trait SimdTask: Sized {
     /// What it computes.
     type Output;
     /// The algorithm; mark it `#[inline(always)]`, and all it calls.
     fn run<S: Simd>(self, s: S) -> Self::Output;
+
+    // Methods of the task and not of the tokens: the compiler keeps their code with the task's module, so that a change
+    // in one kernel does not compile all others anew.
+
+    /// Runs it compiled for AVX2.
+    ///
+    /// # Safety
+    /// The CPU has what the token stands for.
+    #[cfg(target_arch = "x86_64")]
+    #[doc(hidden)]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn run_avx2(self, s: super::Avx2) -> Self::Output {
+        self.run(s)
+    }
+
+    /// Runs it compiled for AVX-512.
+    ///
+    /// # Safety
+    /// The CPU has what the token stands for.
+    #[cfg(target_arch = "x86_64")]
+    #[doc(hidden)]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn run_avx512(self, s: super::Avx512) -> Self::Output {
+        self.run(s)
+    }
+
+    /// Runs it compiled for NEON, which every CPU of this architecture has.
+    #[cfg(target_arch = "aarch64")]
+    #[doc(hidden)]
+    fn run_neon(self, s: super::Neon) -> Self::Output {
+        self.run(s)
+    }
+
+    /// Runs it with what the baseline CPU has.
+    #[doc(hidden)]
+    fn run_portable(self) -> Self::Output {
+        self.run(super::Portable)
+    }
 }

@@ -1,5 +1,5 @@
 //! NEON: four lanes of `f32`, two of `f64`. Every AArch64 CPU has it, so no operation needs a check.
-use super::{HalfLanes, Lanes, Simd, SimdTask};
+use super::{HalfLanes, Lanes, Simd};
 use half::bf16;
 #[allow(clippy::wildcard_imports)] // the intrinsics are named after their instructions
 use std::arch::aarch64::*;
@@ -13,12 +13,6 @@ impl Neon {
     #[allow(clippy::unnecessary_wraps)] // the same shape as on the other instruction sets
     pub fn new() -> Option<Self> {
         Some(Self(()))
-    }
-
-    /// Compiles and runs the algorithm with these instructions.
-    #[inline]
-    pub(super) fn enter<K: SimdTask>(self, task: K) -> K::Output {
-        task.run(self)
     }
 }
 
