@@ -3,8 +3,10 @@
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use shapewise::ops::Workload;
+use shapewise::ops::attention::AttentionOptions;
 use shapewise::ops::fft::FftOptions;
 use shapewise::ops::norm::NormOptions;
+use shapewise::ops::pool::PoolOptions;
 use shapewise::ops::reduce::Over;
 use shapewise::{DType, Runtime, Tensor};
 
@@ -17,6 +19,8 @@ pub const EXAMPLES: &str = "Operations:
   softmax log_softmax layer_norm rms_norm A along the last axis
   copy transpose A      into memory of their own; the last two axes exchanged
   fft ifft rfft irfft A along the last axis; fft2 ifft2 rfft2 irfft2 A along the last two
+  attention causal_attention Q K V          [batch x] heads x length x dim
+  max_pool avg_pool A                       3x3 by 2 (padded by 1), 2x2 by 2
 
 Examples:
   shapewise bench matmul 512x512 512x512
@@ -88,6 +92,14 @@ const OPERATIONS: &[(&str, usize, Ask)] = &[
     ("rfft2", 1, |rt, x, _| rt.rfft2(&x[0], &FftOptions::new())),
     ("irfft2", 1, |rt, x, _| rt.irfft2(&x[0], &FftOptions::new())),
     ("layer_norm", 1, |rt, x, _| rt.layer_norm(&x[0], 1, &NormOptions::new())),
+    ("attention", 3, |rt, x, _| rt.attention(&x[0], &x[1], &x[2], &AttentionOptions::new())),
+    ("causal_attention", 3, |rt, x, _| {
+        rt.attention(&x[0], &x[1], &x[2], &AttentionOptions::new().causal_from_end())
+    }),
+    ("max_pool", 1, |rt, x, _| {
+        rt.max_pool(&x[0], &PoolOptions::new(&[3, 3]).stride(&[2, 2]).padding(&[1, 1]))
+    }),
+    ("avg_pool", 1, |rt, x, _| rt.avg_pool(&x[0], &PoolOptions::new(&[2, 2]))),
     ("rms_norm", 1, |rt, x, _| rt.rms_norm(&x[0], 1, &NormOptions::new())),
 ];
 

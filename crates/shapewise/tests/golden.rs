@@ -3,6 +3,8 @@
 //! Each case runs through the runtime's own choice, and forced on the reference: the conformance suite compares all
 //! other kernels with the reference.
 
+#[path = "golden/attention.rs"]
+mod attention;
 #[path = "common/compare.rs"]
 mod compare;
 #[path = "golden/copy.rs"]
@@ -17,6 +19,8 @@ mod matmul;
 mod norm;
 #[path = "common/numbers.rs"]
 mod numbers;
+#[path = "golden/pool.rs"]
+mod pool;
 #[path = "golden/read.rs"]
 mod read;
 #[path = "golden/reduce.rs"]

@@ -1,5 +1,8 @@
 //! The workloads that choices are judged on: every operation, tiny to tens of milliseconds, odd sizes too.
 
+mod attention;
+mod pool;
+
 use anyhow::Result;
 use shapewise::ops::elementwise::Program;
 use shapewise::ops::fft::FftOptions;
@@ -16,6 +19,7 @@ const ROUNDS: usize = 4;
 pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
     let mut suite = Suite { runtime, draw: Draw(0x5EED), found: Vec::new() };
     for _ in 0..ROUNDS {
+        suite.attention()?;
         suite.matmul()?;
         suite.packed_matmul()?;
         suite.elementwise()?;
@@ -24,6 +28,7 @@ pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
         suite.softmax()?;
         suite.norm()?;
         suite.moving()?;
+        suite.pool()?;
     }
     Ok(suite.found)
 }

@@ -261,6 +261,7 @@ fn remainder(tensor: &TensorDesc, back: usize) -> f32 {
 fn attribute(operation: &Operation) -> f32 {
     match operation {
         Operation::Copy => 0.0,
+        Operation::Attention(a) => a.feature(),
         Operation::Elementwise(program) => program_identity(program),
         Operation::Fft(a) => a.feature(),
         Operation::Matmul(a) | Operation::PackedMatmul(a) => {
@@ -285,6 +286,7 @@ fn attribute(operation: &Operation) -> f32 {
                 NormKind::Group { .. } => 4.0,
             } + extras
         }
+        Operation::Pool(a) => a.feature(),
         Operation::Reduce(a) => match a.kind {
             ReduceKind::Sum => 0.0,
             ReduceKind::Mean => 1.0,

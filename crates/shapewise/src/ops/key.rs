@@ -64,6 +64,7 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
     out.write_str(operation.kind().name())?;
     match operation {
         Operation::Copy => Ok(()),
+        Operation::Attention(a) => a.write_key(out),
         Operation::Elementwise(p) => program(p, out),
         Operation::Fft(a) => a.write_key(out),
         Operation::Matmul(a) | Operation::PackedMatmul(a) => product(*a, out),
@@ -75,6 +76,7 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
             let [scale, bias] = [a.scale, a.bias].map(u8::from);
             write!(out, " axis {} {scale}{bias} eps {:x}", a.axis, a.eps().to_bits())
         }
+        Operation::Pool(a) => a.write_key(out),
         Operation::Reduce(a) => {
             write!(out, " {} axes {}", a.kind.name(), a.axes)?;
             match a.kind {

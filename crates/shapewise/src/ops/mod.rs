@@ -1,6 +1,7 @@
 //! Operations: one folder each, all its kernels in it.
 
 mod activation;
+pub mod attention;
 mod call;
 pub mod copy;
 mod cost;
@@ -11,6 +12,7 @@ mod key;
 pub mod matmul;
 pub mod norm;
 mod parameters;
+pub mod pool;
 pub mod reduce;
 pub mod softmax;
 pub(crate) mod walk;
@@ -38,6 +40,8 @@ pub use workload::{MAX_OPERANDS, TensorDesc, Workload};
 pub enum Operation {
     /// Elements from one layout to another.
     Copy,
+    /// Scaled dot-product attention.
+    Attention(attention::AttentionAttributes),
     /// A function, or a fused chain of them, of each element.
     Elementwise(elementwise::Program),
     /// Fourier transform along some axes.
@@ -48,6 +52,8 @@ pub enum Operation {
     Norm(norm::NormAttributes),
     /// Matrix product with a right operand that was packed before.
     PackedMatmul(matmul::MatmulAttributes),
+    /// The largest or the mean of moving windows.
+    Pool(pool::PoolAttributes),
     /// Elements along some axes to one result.
     Reduce(reduce::ReduceAttributes),
     /// Softmax or log-softmax along an axis.
@@ -61,6 +67,8 @@ pub enum Operation {
 pub enum OperationKind {
     /// Elements from one layout to another.
     Copy,
+    /// Scaled dot-product attention.
+    Attention,
     /// Functions of each element.
     Elementwise,
     /// Fourier transforms.
@@ -71,6 +79,8 @@ pub enum OperationKind {
     Norm,
     /// Matrix product with a right operand that was packed before.
     PackedMatmul,
+    /// The largest or the mean of moving windows.
+    Pool,
     /// Elements along some axes to one result.
     Reduce,
     /// Softmax or log-softmax along an axis.
@@ -81,10 +91,12 @@ impl OperationKind {
     /// Every operation.
     pub const ALL: &'static [OperationKind] = &[
         OperationKind::Copy,
+        OperationKind::Attention,
         OperationKind::Elementwise,
         OperationKind::Fft,
         OperationKind::Matmul,
         OperationKind::Norm,
+        OperationKind::Pool,
         OperationKind::Reduce,
         OperationKind::Softmax,
         OperationKind::PackedMatmul,
@@ -94,11 +106,13 @@ impl OperationKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Copy => "copy",
+            Self::Attention => "attention",
             Self::Elementwise => "elementwise",
             Self::Fft => "fft",
             Self::Matmul => "matmul",
             Self::Norm => "norm",
             Self::PackedMatmul => "packed_matmul",
+            Self::Pool => "pool",
             Self::Reduce => "reduce",
             Self::Softmax => "softmax",
         }
@@ -108,11 +122,13 @@ impl OperationKind {
     pub fn kernels(self) -> &'static [&'static dyn Kernel] {
         match self {
             Self::Copy => copy::KERNELS,
+            Self::Attention => attention::KERNELS,
             Self::Elementwise => elementwise::KERNELS,
             Self::Fft => fft::KERNELS,
             Self::Matmul => matmul::KERNELS,
             Self::Norm => norm::KERNELS,
             Self::PackedMatmul => matmul::PACKED_KERNELS,
+            Self::Pool => pool::KERNELS,
             Self::Reduce => reduce::KERNELS,
             Self::Softmax => softmax::KERNELS,
         }
@@ -124,11 +140,13 @@ impl Operation {
     pub const fn kind(&self) -> OperationKind {
         match self {
             Self::Copy => OperationKind::Copy,
+            Self::Attention(_) => OperationKind::Attention,
             Self::Elementwise(_) => OperationKind::Elementwise,
             Self::Fft(_) => OperationKind::Fft,
             Self::Matmul(_) => OperationKind::Matmul,
             Self::Norm(_) => OperationKind::Norm,
             Self::PackedMatmul(_) => OperationKind::PackedMatmul,
+            Self::Pool(_) => OperationKind::Pool,
             Self::Reduce(_) => OperationKind::Reduce,
             Self::Softmax(_) => OperationKind::Softmax,
         }
@@ -159,11 +177,13 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Copy => f.write_str("copy"),
+            Self::Attention(attributes) => write!(f, "{attributes}"),
             Self::Elementwise(program) => write!(f, "elementwise {program}"),
             Self::Fft(attributes) => write!(f, "{attributes}"),
             Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
             Self::Norm(attributes) => write!(f, "{attributes}"),
             Self::PackedMatmul(attributes) => write!(f, "packed_matmul{attributes}"),
+            Self::Pool(attributes) => write!(f, "{attributes}"),
             Self::Reduce(attributes) => write!(f, "reduce {attributes}"),
             Self::Softmax(attributes) => write!(f, "{attributes}"),
         }

@@ -3,6 +3,7 @@
 //! `SHAPEWISE_ISA` caps the instructions, so that the paths of lesser machines are tested too; `PROPTEST_CASES`
 //! sets how many workloads each test makes up.
 
+mod attention;
 #[path = "../common/mod.rs"]
 mod common;
 mod copy;
@@ -11,6 +12,7 @@ mod fft;
 mod matmul;
 mod norm;
 mod packed;
+mod pool;
 mod reduce;
 mod runner;
 mod softmax;

@@ -1,8 +1,10 @@
 //! Wrong input never panics: random shapes, strides, types, axes and attributes at every public method.
 
+mod attention;
 #[path = "../common/data.rs"]
 mod data;
 mod operations;
+mod pool;
 mod tensors;
 mod wild;
 

@@ -146,15 +146,17 @@ class File:
 
 def main():
     # Imported here because they import this file.
+    import attention
     import elementwise
     import fft
     import matmul
     import moving
     import norm
+    import pool
     import reduce
     import softmax
 
-    rooms = {room.__name__: room.cases for room in [matmul, elementwise, fft, reduce, softmax, norm]}
+    rooms = {room.__name__: room.cases for room in [attention, matmul, elementwise, fft, reduce, softmax, norm, pool]}
     for name, cases in (rooms | moving.ROOMS).items():
         file = File(name)
         with np.errstate(all="ignore"), warnings.catch_warnings():

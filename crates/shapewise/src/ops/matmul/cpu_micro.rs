@@ -10,7 +10,7 @@ use crate::backends::cpu::simd::{Float, Lanes};
 use crate::ops::Activation;
 
 /// Rows and vectors per row of a tile: as many sums as the registers hold beside the operands.
-pub(super) const fn tile_shape(register_bytes: usize) -> (usize, usize) {
+pub(in crate::ops) const fn tile_shape(register_bytes: usize) -> (usize, usize) {
     if register_bytes == 64 {
         (12, 2)
     } else if register_bytes == 32 {
@@ -23,13 +23,13 @@ pub(super) const fn tile_shape(register_bytes: usize) -> (usize, usize) {
 }
 
 /// [`tile_shape`] of `S`.
-pub(super) const fn tile_of<T: Float, S: Lanes<T>>() -> (usize, usize) {
+pub(in crate::ops) const fn tile_of<T: Float, S: Lanes<T>>() -> (usize, usize) {
     tile_shape(S::LANES * size_of::<T>())
 }
 
 /// Rows of the left operand: row `i`, step `p` is at `i · rs + p · cs`.
 #[derive(Clone, Copy)]
-pub(super) struct Left<T> {
+pub(in crate::ops) struct Left<T> {
     pub a: *const T,
     pub rs: isize,
     pub cs: isize,
@@ -37,14 +37,14 @@ pub(super) struct Left<T> {
 
 /// Steps of the right operand, contiguous along the columns: step `p` starts at `p · rs`.
 #[derive(Clone, Copy)]
-pub(super) struct Right<T> {
+pub(in crate::ops) struct Right<T> {
     pub b: *const T,
     pub rs: isize,
 }
 
 /// Where tiles go; their rows are contiguous.
 #[derive(Clone, Copy)]
-pub(super) struct Target<T> {
+pub(in crate::ops) struct Target<T> {
     pub c: *mut T,
     pub rs: isize,
     /// Columns that exist.
@@ -94,14 +94,14 @@ const AHEAD: isize = 16;
 const MAX_TILE: usize = 12 * 2 * 16;
 
 /// Whether the left operand is packed into panels: step by step, as many elements as a tile has rows.
-pub(super) trait Access {
+pub(in crate::ops) trait Access {
     const PACKED_LEFT: bool;
 }
 
 /// The left operand in panels.
-pub(super) struct Packed;
+pub(in crate::ops) struct Packed;
 /// The left operand where it lies.
-pub(super) struct InPlace;
+pub(in crate::ops) struct InPlace;
 
 impl Access for Packed {
     const PACKED_LEFT: bool = true;
@@ -141,7 +141,7 @@ macro_rules! dispatch {
 /// # Safety
 /// Operands and target are valid for all rows of the split, `k` steps and `target.columns`, which fit a tile.
 #[inline(always)]
-pub(super) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
+pub(in crate::ops) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
     s: S,
     split: Split,
     k: usize,
@@ -185,7 +185,7 @@ pub(super) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
 /// # Safety
 /// Operands and target are valid for all rows of the split, `k` steps and `target.columns`.
 #[inline(always)]
-pub(super) unsafe fn rows<T: Float, S: Lanes<T>>(
+pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>>(
     s: S,
     split: Split,
     k: usize,

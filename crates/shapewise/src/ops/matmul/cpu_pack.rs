@@ -13,7 +13,7 @@ const MAX_LANES: usize = 16;
 
 /// A part of a matrix that becomes a panel.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part<T> {
+pub(in crate::ops) struct Part<T> {
     pub at: *const T,
     /// Distance between the elements of a step.
     pub across: isize,
@@ -24,7 +24,7 @@ pub(super) struct Part<T> {
 }
 
 /// Neighbouring panels of the same width, packed one after the other; the last may be narrower.
-pub(super) struct PackPanels<T> {
+pub(in crate::ops) struct PackPanels<T> {
     /// All of the panels together.
     pub part: Part<T>,
     /// Elements of a step that make a panel.

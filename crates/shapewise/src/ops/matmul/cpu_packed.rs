@@ -17,7 +17,7 @@ use crate::ops::Activation;
 
 /// Sizes of the cache blocks and how many threads share them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocking {
+pub(in crate::ops) struct Blocking {
     /// Rows of the left operand in a block.
     pub mc: usize,
     /// Depth of a block.
@@ -103,7 +103,7 @@ fn buffers<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> (usize, usize) {
 }
 
 /// Elements of scratch memory that [`run`] needs.
-pub(super) fn scratch<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
+pub(in crate::ops) fn scratch<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
     let (right, left) = buffers(g, isa, blocking);
     right + left * blocking.threads
 }
@@ -113,7 +113,7 @@ pub(super) fn scratch<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
 /// # Safety
 /// The operands are valid, `scratch` has [`scratch`] elements, and streaming is asked for only where every row of
 /// the result starts at a multiple of 64 bytes and there is a single pass over `k`.
-pub(super) unsafe fn run<T: Real>(
+pub(in crate::ops) unsafe fn run<T: Real>(
     g: &Gemm<T>,
     isa: Isa,
     blocking: &Blocking,

@@ -7,7 +7,7 @@ use crate::ops::Activation;
 
 /// A product of an `m × k` by a `k × n` matrix. Strides are in elements and may be zero or negative for inputs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gemm<T> {
+pub(in crate::ops) struct Gemm<T> {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -25,7 +25,7 @@ pub(super) struct Gemm<T> {
 
 /// What is done to a finished sum before it is written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Epilogue<T> {
+pub(in crate::ops) struct Epilogue<T> {
     /// Null where there is none; element `(i, j)` is at `i · bias_rs + j · bias_cs`.
     pub bias: *const T,
     pub bias_rs: isize,
@@ -107,7 +107,7 @@ impl<T: Copy> Gemm<T> {
 
 /// `length` cut into `blocks` pieces whose lengths differ by at most one, the longer ones first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Split {
+pub(in crate::ops) struct Split {
     base: usize,
     longer: usize,
     pub blocks: usize,
@@ -152,13 +152,13 @@ impl Split {
 }
 
 /// Columns of a packed right panel.
-pub(super) const fn panel_width<T>(isa: Isa) -> usize {
+pub(in crate::ops) const fn panel_width<T>(isa: Isa) -> usize {
     super::cpu_micro::tile_shape(isa.register_bytes()).1 * isa.register_bytes() / size_of::<T>()
 }
 
 /// Scratch memory that threads write parts of, each its own.
 #[derive(Clone, Copy)]
-pub(super) struct Shared<T>(pub *mut T);
+pub(in crate::ops) struct Shared<T>(pub *mut T);
 
 // SAFETY: threads write disjoint parts.
 unsafe impl<T: Send> Send for Shared<T> {}
@@ -173,13 +173,13 @@ impl<T> Shared<T> {
 }
 
 /// An algorithm over the vectors of one element type.
-pub(super) trait LanesTask<T: Float> {
+pub(in crate::ops) trait LanesTask<T: Float> {
     /// The algorithm; `#[inline(always)]` like all it calls.
     fn run<S: Lanes<T>>(self, s: S);
 }
 
 /// An element type that products are computed in.
-pub(super) trait Real: Coefficients {
+pub(in crate::ops) trait Real: Coefficients {
     /// Runs the algorithm with these instructions.
     fn run<K: LanesTask<Self>>(isa: Isa, task: K);
 }

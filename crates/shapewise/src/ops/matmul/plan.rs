@@ -8,7 +8,7 @@ use crate::device::DeviceInfo;
 
 /// How a kernel goes about a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Algorithm {
+pub(in crate::ops) enum Algorithm {
     /// Both operands where they lie.
     Small,
     /// The right operand packed panel by panel.
@@ -21,7 +21,7 @@ pub(super) enum Algorithm {
 
 /// Cache sizes that blocks are cut for. Where the machine does not tell, the smallest that CPUs with vectors have:
 /// blocks that are too small cost a little, those that do not fit cost a lot.
-pub(super) struct Sizes {
+pub(in crate::ops) struct Sizes {
     pub l1: usize,
     pub l2: usize,
     pub l3: usize,
@@ -42,7 +42,7 @@ impl Sizes {
 }
 
 /// How the kernel will cut a product, derived from the caches.
-pub(super) struct Plan {
+pub(in crate::ops) struct Plan {
     pub mc: usize,
     pub kc: usize,
     pub nc: usize,
@@ -84,7 +84,7 @@ impl Plan {
         Self { mc, kc, nc, chunk, threads, stream: stream && k <= kc && algorithm != Algorithm::SplitK }
     }
 
-    pub fn panel(&self) -> cpu_panel::Blocking {
+    pub(super) fn panel(&self) -> cpu_panel::Blocking {
         cpu_panel::Blocking {
             mc: self.mc,
             kc: self.kc,

@@ -4,7 +4,7 @@
 //!
 //! | function | f32 | f64 | portable f32 | portable f64 |
 //! |---|---|---|---|---|
-//! | `exp`, `exp_nonpositive` | 1 | 2 | 1.5 | 2 |
+//! | `exp`, `exp_nonpositive`, `exp_nonpositive_each` | 1 | 2 | 1.5 | 2 |
 //! | log | 1 | 2 | 1 | 2 |
 //! | pow | 1.5 | 2 | 1.5 | 2 |
 //! | sin, cos | 2 | 3 | 2 | 3 |
@@ -26,7 +26,7 @@ mod tests;
 mod trig;
 
 pub use coefficients::{Coefficients, Scalar};
-pub use exp::{erf, exp, exp_nonpositive, gelu, log, sigmoid, silu, tanh};
+pub use exp::{erf, exp, exp_nonpositive, exp_nonpositive_each, gelu, log, sigmoid, silu, tanh};
 pub use pow::pow;
 pub use trig::{cos, sin};
 
