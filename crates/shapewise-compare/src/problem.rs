@@ -24,6 +24,10 @@ pub mod input {
     pub const X: usize = 0;
     /// The right matrix or second operand.
     pub const Y: usize = 1;
+    /// The keys of an attention, whose queries are `X`.
+    pub const KEYS: usize = 1;
+    /// The values of an attention.
+    pub const VALUES: usize = 2;
     /// A norm's weight.
     pub const WEIGHT: usize = 1;
     /// A norm's bias.
@@ -75,6 +79,7 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         Task::Sum { rows, cols, .. } | Task::Softmax { rows, cols } => vec![rows * cols],
         Task::LayerNorm { rows, cols } => vec![rows * cols, cols, cols],
         Task::BatchNorm { batch, channels: c, plane } => vec![batch * c * plane, c, c, c, c],
+        Task::Attention { heads, length, dim, .. } => vec![heads * length * dim; 3],
     };
     let mut inputs: Vec<_> = lengths.iter().enumerate().map(|(i, &len)| Buffer::random(len, i)).collect();
     match task {
@@ -137,7 +142,30 @@ fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
             let (mean, variance) = (f64::from(inputs[input::MEAN][c]), f64::from(inputs[input::VARIANCE][c]));
             norm_point(inputs, index, c, mean, variance, 1)
         }
+        Task::Attention { length, dim, causal, .. } => attention_point(inputs, index, length, dim, causal),
     }
+}
+
+/// A mean of values errs like a sum of as many terms as there are keys, after scores of as many as there are dims.
+fn attention_point(inputs: &[Buffer], index: usize, length: usize, dim: usize, causal: bool) -> Point {
+    let at = |i: usize, place: usize| f64::from(inputs[i][place]);
+    let (query, d) = (index / dim, index % dim);
+    let first = query / length * length;
+    let keys = if causal { query - first + 1 } else { length };
+    let score = |key: usize| {
+        let products = (0..dim).map(|p| at(input::X, query * dim + p) * at(input::KEYS, key * dim + p));
+        products.sum::<f64>() / (dim as f64).sqrt()
+    };
+    let (mut total, mut sum, mut magnitude) = (0.0, 0.0, 0.0);
+    for key in first..first + keys {
+        // Scores of inputs below one are small enough to go without their maximum.
+        let weight = score(key).exp();
+        let value = at(input::VALUES, key * dim + d);
+        total += weight;
+        sum += weight * value;
+        magnitude += weight * value.abs();
+    }
+    Point { index, value: sum / total, allowed: allowed(magnitude / total, keys + dim) }
 }
 
 fn norm_point(inputs: &[Buffer], index: usize, c: usize, mean: f64, variance: f64, terms: usize) -> Point {

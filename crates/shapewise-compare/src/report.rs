@@ -113,7 +113,7 @@ fn bar_all(group: Group) -> f64 {
 fn bar_mean(group: Group) -> f64 {
     match group {
         Group::Matmul => 1.05,
-        Group::Elementwise => 1.0,
+        Group::Elementwise | Group::Attention => 1.0,
         Group::ReduceAndNorm => 1.2,
     }
 }

@@ -36,6 +36,8 @@ pub enum Task {
     LayerNorm { rows: usize, cols: usize },
     /// Batch norm as in inference, with given statistics; `plane` is height × width.
     BatchNorm { batch: usize, channels: usize, plane: usize },
+    /// Scaled dot-product attention of `heads` heads, as many queries as keys.
+    Attention { heads: usize, length: usize, dim: usize, causal: bool },
 }
 
 /// The element-wise operations of the list.
@@ -68,6 +70,7 @@ impl Task {
         match self {
             Self::Matmul { .. } => Group::Matmul,
             Self::Elementwise { .. } => Group::Elementwise,
+            Self::Attention { .. } => Group::Attention,
             _ => Group::ReduceAndNorm,
         }
     }
@@ -82,6 +85,7 @@ impl Task {
             Self::Sum { over: Over::Columns, cols, .. } => cols,
             Self::Softmax { rows, cols } | Self::LayerNorm { rows, cols } => rows * cols,
             Self::BatchNorm { batch, channels, plane } => batch * channels * plane,
+            Self::Attention { heads, length, dim, .. } => heads * length * dim,
         }
     }
 }
@@ -102,6 +106,10 @@ impl Task {
                 product(&[2, rows, cols])
             }
             Self::BatchNorm { batch, channels, plane } => product(&[2, batch, channels, plane]),
+            // A peer may hold all scores, twice.
+            Self::Attention { heads, length, dim, .. } => {
+                product(&[4, heads, length, dim]) + product(&[2, heads, length, length])
+            }
         }
     }
 }
@@ -115,6 +123,8 @@ pub enum Group {
     Elementwise,
     /// Sums, softmax and norms.
     ReduceAndNorm,
+    /// Attention.
+    Attention,
 }
 
 impl fmt::Display for Group {
@@ -123,6 +133,7 @@ impl fmt::Display for Group {
             Self::Matmul => "matmul",
             Self::Elementwise => "elementwise",
             Self::ReduceAndNorm => "reduce, softmax, norm",
+            Self::Attention => "attention",
         })
     }
 }
@@ -215,9 +226,15 @@ impl<'a> Entry<'a> {
                 channels: self.size("c")?,
                 plane: self.size("h")?.checked_mul(self.size("w")?).context("`h` times `w` overflows")?,
             },
+            "attention" => Task::Attention {
+                heads: self.size("heads")?,
+                length: self.size("length")?,
+                dim: self.size("dim")?,
+                causal: self.flag("causal")?,
+            },
             known if NOT_YET.contains(&known) => return Ok(None),
             other => bail!(
-                "unknown kind `{other}`: expected matmul, elementwise, reduce, softmax, layernorm or batchnorm"
+                "unknown kind `{other}`: expected matmul, elementwise, reduce, softmax, layernorm, batchnorm or attention"
             ),
         };
         Ok(Some(task))
@@ -259,7 +276,7 @@ mod tests {
     #[test]
     fn default_list_parses() {
         let list = parse(DEFAULT_LIST).unwrap();
-        assert_eq!(list.workloads.len(), 40);
+        assert_eq!(list.workloads.len(), 42);
         assert!(list.skipped.is_empty());
     }
 

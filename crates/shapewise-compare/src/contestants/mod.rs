@@ -5,6 +5,7 @@
 
 mod c_blas;
 mod ours;
+mod rust_attention;
 mod rust_matmul;
 mod rust_norm;
 mod rust_pointwise;
@@ -111,6 +112,7 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
             peers
         }
         Task::Elementwise { .. } | Task::Sum { .. } => rust_pointwise::enter(problem, threads)?,
+        Task::Attention { .. } => rust_attention::enter(problem)?,
         Task::Softmax { .. } | Task::LayerNorm { .. } | Task::BatchNorm { .. } => rust_norm::enter(problem)?,
     });
     all.retain(|c| c.name().starts_with(OURS) || setup.wants(c.name()));

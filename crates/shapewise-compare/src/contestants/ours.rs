@@ -6,6 +6,7 @@ use super::{Contestant, Entrants, OURS};
 use crate::problem::{EPSILON, Problem, input};
 use crate::workload::{Over, Pointwise, Task};
 use anyhow::Result;
+use shapewise::ops::attention::{AttentionOptions, Causality};
 use shapewise::ops::elementwise::Program;
 use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
@@ -81,6 +82,17 @@ pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>
                 runtime.batch_norm_into(&x, &mean, &variance, &weights.options(), out)
             };
             Ok(vec![owned(OURS, out, call)])
+        }
+        Task::Attention { heads, length, dim, causal } => {
+            let shape = [1, heads, length, dim];
+            let q = tensor(problem, input::X, &shape)?;
+            let (k, v) = (tensor(problem, input::KEYS, &shape)?, tensor(problem, input::VALUES, &shape)?);
+            let causality = if causal { Causality::FromStart } else { Causality::None };
+            // Options hold views of the call's own time, so they are made in it.
+            let call = move |out: &mut Tensor| {
+                runtime.attention_into(&q, &k, &v, &AttentionOptions::new().causality(causality), out)
+            };
+            Ok(vec![owned(OURS, Tensor::zeros(&shape, DType::F32)?, call)])
         }
     }
 }

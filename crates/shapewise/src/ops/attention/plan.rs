@@ -9,8 +9,8 @@ use crate::tensor::DType;
 
 /// Queries of a block, the favourite first: whole tiles of 4, 6, 8 and 12 rows.
 const QUERIES: [u32; 2] = [48, 96];
-/// Keys of a block, the favourite first.
-const KEYS: [u32; 2] = [256, 512];
+/// Keys of a block, the favourite first: the scores of a block stay in the second cache.
+const KEYS: [u32; 2] = [512, 256];
 
 /// Elements between the rows of scores beyond their keys: rows a power of two apart would share a set of the cache.
 const APART: usize = 16;
@@ -113,14 +113,15 @@ impl Own {
 
 /// Threads, and blocks that are not larger than needed.
 pub(super) fn space(p: &Problem, device: &DeviceInfo) -> ParameterSpace {
-    let upto = |values: &[u32], length: usize| -> Vec<u32> {
-        let needed = values.iter().filter(|&&v| (v as usize) < length).count() + 1;
-        values.iter().copied().take(needed).collect()
+    // The larger one only where the smaller is not enough.
+    let upto = |values: [u32; 2], length: usize| -> Vec<u32> {
+        let least = values[0].min(values[1]);
+        values.into_iter().filter(|&v| v == least || length > least as usize).collect()
     };
     let mut threads = vec![device.threads.max(1) as u32, 1];
     threads.dedup();
     ParameterSpace::single()
         .axis(Knob::Threads, &threads)
-        .axis(Knob::BlockM, &upto(&QUERIES, p.queries))
-        .axis(Knob::BlockN, &upto(&KEYS, p.keys))
+        .axis(Knob::BlockM, &upto(QUERIES, p.queries))
+        .axis(Knob::BlockN, &upto(KEYS, p.keys))
 }
