@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use shapewise::ops::Workload;
 use shapewise::ops::attention::AttentionOptions;
+use shapewise::ops::conv::ConvOptions;
 use shapewise::ops::fft::FftOptions;
 use shapewise::ops::norm::NormOptions;
 use shapewise::ops::pool::PoolOptions;
@@ -13,6 +14,7 @@ use shapewise::{DType, Runtime, Tensor};
 /// Shown below the help of commands that take a question.
 pub const EXAMPLES: &str = "Operations:
   matmul A B            the product of two (batches of) matrices
+  conv2d X W            N×C×H×W with O×C/groups×kh×kw, padded by half the kernel
   add sub mul div minimum maximum pow A B
   neg abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu A
   sum mean prod max min argmax argmin A     over --axis, or everything
@@ -25,6 +27,7 @@ pub const EXAMPLES: &str = "Operations:
 Examples:
   shapewise bench matmul 512x512 512x512
   shapewise explain matmul 1x4096 4096x4096 --transpose-b
+  shapewise bench conv2d 8x64x56x56 64x64x3x3
   shapewise bench sum 4096x4096 --axis 0
   shapewise bench add 1000000 1000000 --dtype f64";
 
@@ -52,6 +55,7 @@ type Ask = fn(&Runtime, &[Tensor], Over) -> shapewise::Result<Tensor>;
 /// Operations by name, with their number of inputs.
 const OPERATIONS: &[(&str, usize, Ask)] = &[
     ("matmul", 2, |rt, x, _| rt.matmul(&x[0], &x[1])),
+    ("conv2d", 2, |rt, x, _| rt.conv2d(&x[0], &x[1], &halfway(&x[0], &x[1]))),
     ("add", 2, |rt, x, _| rt.add(&x[0], &x[1])),
     ("sub", 2, |rt, x, _| rt.sub(&x[0], &x[1])),
     ("mul", 2, |rt, x, _| rt.mul(&x[0], &x[1])),
@@ -102,6 +106,14 @@ const OPERATIONS: &[(&str, usize, Ask)] = &[
     ("avg_pool", 1, |rt, x, _| rt.avg_pool(&x[0], &PoolOptions::new(&[2, 2]))),
     ("rms_norm", 1, |rt, x, _| rt.rms_norm(&x[0], 1, &NormOptions::new())),
 ];
+
+/// Padding by half the kernel; groups as the channels of input and weights say.
+fn halfway(x: &Tensor, weights: &Tensor) -> ConvOptions<'static> {
+    let size = |t: &Tensor, axis: usize| t.shape().get(axis).copied().unwrap_or(1);
+    let groups = size(x, 1) / size(weights, 1).max(1);
+    let pad = |axis: usize| (size(weights, axis) / 2, size(weights, axis) / 2);
+    ConvOptions::new().groups(groups).paddings(&[pad(2), pad(3)])
+}
 
 impl Question {
     /// The workload that the operation asks for; nothing is computed.

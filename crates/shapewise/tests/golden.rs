@@ -7,6 +7,8 @@
 mod attention;
 #[path = "common/compare.rs"]
 mod compare;
+#[path = "golden/conv.rs"]
+mod conv;
 #[path = "golden/copy.rs"]
 mod copy;
 #[path = "golden/elementwise.rs"]

@@ -4,6 +4,7 @@ mod attention;
 mod pool;
 
 use anyhow::Result;
+use shapewise::ops::conv::ConvOptions;
 use shapewise::ops::elementwise::Program;
 use shapewise::ops::fft::FftOptions;
 use shapewise::ops::matmul::Fused;
@@ -20,6 +21,7 @@ pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
     let mut suite = Suite { runtime, draw: Draw(0x5EED), found: Vec::new() };
     for _ in 0..ROUNDS {
         suite.attention()?;
+        suite.conv()?;
         suite.matmul()?;
         suite.packed_matmul()?;
         suite.elementwise()?;
@@ -117,6 +119,39 @@ impl Suite<'_> {
             let dtype = if i % 5 == 1 { DType::F64 } else { DType::F32 };
             let (a, b) = (Tensor::zeros(&[batch, m, k], dtype)?, Tensor::zeros(&[batch, k, n], dtype)?);
             self.ask(|rt| rt.matmul(&a, &b))?;
+        }
+        Ok(())
+    }
+
+    fn conv(&mut self) -> Result<()> {
+        // Kernel, stride, channels at most, size at most, depthwise.
+        let kinds = [
+            (12, 3, 1, 160, 60, false),
+            (8, 1, 1, 300, 50, false),
+            (5, 3, 2, 128, 60, false),
+            (3, 1, 2, 200, 50, false),
+            (3, 5, 1, 48, 40, false),
+            (3, 7, 2, 8, 160, false),
+            (6, 3, 1, 128, 80, true),
+            (3, 3, 2, 128, 80, true),
+        ];
+        for (count, kernel, stride, channels, size, depthwise) in kinds {
+            for i in 0..count {
+                let (batch, c) = (self.draw.pick(&[1, 1, 2, 4]), self.draw.size(3, channels));
+                let o = if depthwise { c } else { self.draw.size(8, 160) };
+                let (h, w) = (self.draw.size(7, size), self.draw.size(7, size));
+                let last = i % 4 == 3;
+                let shape = if last { [batch, h, w, c] } else { [batch, c, h, w] };
+                let x = Tensor::zeros(&shape, DType::F32)?;
+                let weights = [o, if depthwise { 1 } else { c }, kernel, kernel];
+                let weights = Tensor::zeros(&weights, DType::F32)?;
+                let mut options = ConvOptions::new().stride(stride).padding(kernel / 2);
+                options = options.groups(if depthwise { c } else { 1 });
+                if last {
+                    options = options.channels_last();
+                }
+                self.ask(|rt| rt.conv2d(&x, &weights, &options))?;
+            }
         }
         Ok(())
     }

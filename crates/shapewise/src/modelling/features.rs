@@ -9,7 +9,7 @@ use super::Terms;
 use crate::ops::elementwise::Program;
 use crate::ops::norm::NormKind;
 use crate::ops::reduce::ReduceKind;
-use crate::ops::{Activation, Cost, Knob, Operation, Parameters, TensorDesc, Workload};
+use crate::ops::{Cost, Knob, Operation, Parameters, TensorDesc, Workload};
 
 /// Changes whenever a number changes its meaning: models and stored features of another version do not mix.
 pub const FEATURES_VERSION: u32 = 1;
@@ -260,21 +260,14 @@ fn remainder(tensor: &TensorDesc, back: usize) -> f32 {
 /// What is computed, as an ordinal within the operation.
 fn attribute(operation: &Operation) -> f32 {
     match operation {
+        Operation::Conv(a) => a.feature(),
         Operation::Copy => 0.0,
         Operation::Attention(a) => a.feature(),
         Operation::Elementwise(program) => program_identity(program),
         Operation::Fft(a) => a.feature(),
         Operation::Matmul(a) | Operation::PackedMatmul(a) => {
             let bias = f32::from(u8::from(a.bias));
-            2.0 * match a.activation {
-                Activation::None => 0.0,
-                Activation::Relu => 1.0,
-                Activation::LeakyRelu { .. } => 2.0,
-                Activation::Gelu => 3.0,
-                Activation::Silu => 4.0,
-                Activation::Tanh => 5.0,
-                Activation::Sigmoid => 6.0,
-            } + bias
+            2.0 * a.activation.ordinal() + bias
         }
         Operation::Norm(a) => {
             let extras = f32::from(u8::from(a.scale) + u8::from(a.bias));

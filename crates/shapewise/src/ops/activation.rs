@@ -40,6 +40,20 @@ impl Activation {
             Self::Sigmoid => (6, 0),
         }
     }
+
+    /// Writes its name in the store.
+    pub(super) fn write_key(self, out: &mut impl fmt::Write) -> fmt::Result {
+        match self {
+            // By its bits: the decimal form of a number is a matter of taste.
+            Self::LeakyRelu { slope } => write!(out, "leaky_relu {:x}", slope.to_bits()),
+            other => write!(out, "{other}"),
+        }
+    }
+
+    /// Which function it is, for the models.
+    pub(crate) fn ordinal(self) -> f32 {
+        f32::from(self.key().0)
+    }
 }
 
 // Slopes are compared as bits, so that a workload with a NaN slope still equals itself.

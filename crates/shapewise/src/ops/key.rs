@@ -9,7 +9,7 @@ use super::elementwise::{Function, Program, Source};
 use super::matmul::MatmulAttributes;
 use super::norm::NormKind;
 use super::reduce::{NormOrder, ReduceKind};
-use super::{Activation, Operation, TensorDesc, Workload};
+use super::{Operation, TensorDesc, Workload};
 use crate::error::Error;
 use crate::hash::Fnv128;
 
@@ -63,6 +63,7 @@ fn tensor(desc: &TensorDesc, out: &mut impl Write) -> fmt::Result {
 fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
     out.write_str(operation.kind().name())?;
     match operation {
+        Operation::Conv(a) => a.write_key(out),
         Operation::Copy => Ok(()),
         Operation::Attention(a) => a.write_key(out),
         Operation::Elementwise(p) => program(p, out),
@@ -92,11 +93,7 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
 
 fn product(attributes: MatmulAttributes, out: &mut impl Write) -> fmt::Result {
     write!(out, " {} ", u8::from(attributes.bias))?;
-    match attributes.activation {
-        // By its bits: the decimal form of a number is a matter of taste.
-        Activation::LeakyRelu { slope } => write!(out, "leaky_relu {:x}", slope.to_bits()),
-        other => write!(out, "{other}"),
-    }
+    attributes.activation.write_key(out)
 }
 
 fn program(program: &Program, out: &mut impl Write) -> fmt::Result {
@@ -158,6 +155,7 @@ impl TryFrom<String> for WorkloadKey {
 mod tests {
     use super::*;
     use crate::DType;
+    use crate::ops::Activation;
     use crate::ops::fft::FftAttributes;
     use crate::ops::norm::NormAttributes;
     use crate::ops::reduce::ReduceAttributes;

@@ -3,6 +3,7 @@
 mod activation;
 pub mod attention;
 mod call;
+pub mod conv;
 pub mod copy;
 mod cost;
 pub mod elementwise;
@@ -38,6 +39,8 @@ pub use workload::{MAX_OPERANDS, TensorDesc, Workload};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
+    /// Convolution, plain or transposed, with bias and activation.
+    Conv(conv::ConvAttributes),
     /// Elements from one layout to another.
     Copy,
     /// Scaled dot-product attention.
@@ -65,6 +68,8 @@ pub enum Operation {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperationKind {
+    /// Convolution, plain or transposed.
+    Conv,
     /// Elements from one layout to another.
     Copy,
     /// Scaled dot-product attention.
@@ -90,6 +95,7 @@ pub enum OperationKind {
 impl OperationKind {
     /// Every operation.
     pub const ALL: &'static [OperationKind] = &[
+        OperationKind::Conv,
         OperationKind::Copy,
         OperationKind::Attention,
         OperationKind::Elementwise,
@@ -105,6 +111,7 @@ impl OperationKind {
     /// The name in kernels' names and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Conv => "conv",
             Self::Copy => "copy",
             Self::Attention => "attention",
             Self::Elementwise => "elementwise",
@@ -121,6 +128,7 @@ impl OperationKind {
     /// The built-in kernels, reference last.
     pub fn kernels(self) -> &'static [&'static dyn Kernel] {
         match self {
+            Self::Conv => conv::KERNELS,
             Self::Copy => copy::KERNELS,
             Self::Attention => attention::KERNELS,
             Self::Elementwise => elementwise::KERNELS,
@@ -139,6 +147,7 @@ impl Operation {
     /// The operation without its attributes.
     pub const fn kind(&self) -> OperationKind {
         match self {
+            Self::Conv(_) => OperationKind::Conv,
             Self::Copy => OperationKind::Copy,
             Self::Attention(_) => OperationKind::Attention,
             Self::Elementwise(_) => OperationKind::Elementwise,
@@ -176,6 +185,7 @@ impl FromStr for OperationKind {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Conv(attributes) => write!(f, "{attributes}"),
             Self::Copy => f.write_str("copy"),
             Self::Attention(attributes) => write!(f, "{attributes}"),
             Self::Elementwise(program) => write!(f, "elementwise {program}"),

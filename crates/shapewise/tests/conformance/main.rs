@@ -6,6 +6,7 @@
 mod attention;
 #[path = "../common/mod.rs"]
 mod common;
+mod conv;
 mod copy;
 mod elementwise;
 mod fft;

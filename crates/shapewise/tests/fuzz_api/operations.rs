@@ -1,6 +1,7 @@
 //! Every operation, on views of every kind.
 
 use shapewise::ops::Activation;
+use shapewise::ops::conv::ConvOptions;
 use shapewise::ops::fft::{FftNorm, FftOptions, StftOptions};
 use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
@@ -232,5 +233,45 @@ fn kernels_by_name() {
         let name: String = (0..r.below(30)).map(|_| char::from(b'0' + r.below(80) as u8)).collect();
         assert!(rt.with_kernel(&name).is_err());
         let _ = rt.kernels().remove(&name).is_err();
+    });
+}
+
+#[test]
+fn convolutions() {
+    no_kernel_panics(4_000, |rt, r| {
+        let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
+        let (x, w) = (wild::view(r, &storage[0]), wild::view(r, &storage[1]));
+        let few = |r: &mut Random| if r.below(20) == 0 { usize::MAX >> r.below(64) } else { r.below(4) };
+        let list = |r: &mut Random| (0..r.below(5)).map(|_| few(r)).collect::<Vec<_>>();
+        let mut options = ConvOptions::new().strides(&list(r)).dilations(&list(r)).output_paddings(&list(r));
+        let pads: Vec<_> = (0..r.below(5)).map(|_| (few(r), few(r))).collect();
+        options = if r.below(4) == 0 { options.same() } else { options.paddings(&pads) };
+        if r.below(2) == 0 {
+            options = ConvOptions::new().padding(r.below(3));
+        }
+        if r.below(2) == 0 {
+            options = options.groups(few(r));
+        }
+        if r.below(3) == 0 {
+            options = options.channels_last();
+        }
+        if r.below(4) == 0 {
+            options = options.bias(wild::view(r, &storage[2]));
+        }
+        // Half of the time weights that fit: what is left of the input's channels, kernels of one.
+        let fitting = x.with_layout(shapewise::tensor::Layout {
+            shape: shapewise::tensor::Shape::filled(1, x.rank().min(5)),
+            strides: shapewise::tensor::Strides::filled(0, x.rank().min(5)),
+            offset: 0,
+        });
+        let w = if r.below(2) == 0 { fitting.unwrap_or(w) } else { w };
+        let _ = (rt.conv1d(x, w, &options), rt.conv2d(x, w, &options), rt.conv3d(x, w, &options));
+        let _ = (rt.conv_transpose1d(x, w, &options), rt.conv_transpose2d(x, w, &options));
+        let _ = rt.conv_transpose3d(x, w, &options);
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
+            let _ = rt.conv2d_into(x, w, &options, view);
+        }
     });
 }

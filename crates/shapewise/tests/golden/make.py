@@ -147,6 +147,7 @@ class File:
 def main():
     # Imported here because they import this file.
     import attention
+    import conv
     import elementwise
     import fft
     import matmul
@@ -156,7 +157,7 @@ def main():
     import reduce
     import softmax
 
-    rooms = {room.__name__: room.cases for room in [attention, matmul, elementwise, fft, reduce, softmax, norm, pool]}
+    rooms = {room.__name__: room.cases for room in [attention, conv, matmul, elementwise, fft, reduce, softmax, norm, pool]}
     for name, cases in (rooms | moving.ROOMS).items():
         file = File(name)
         with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -14,7 +14,7 @@ use crate::ops::Activation;
 /// # Safety
 /// `rows` rows of `columns` contiguous elements, `rs` apart, can be read and written at `c`.
 #[inline]
-pub(super) unsafe fn activate_rows<T: Real>(
+pub(in crate::ops) unsafe fn activate_rows<T: Real>(
     isa: Isa,
     c: *mut T,
     rs: isize,
@@ -55,7 +55,7 @@ impl<T: Real> LanesTask<T> for Lines<T> {
 
 /// The activation of every lane.
 #[inline(always)]
-pub(super) fn apply<T: Real, S: Lanes<T>>(s: S, x: S::V, activation: Activation) -> S::V {
+pub(in crate::ops) fn apply<T: Real, S: Lanes<T>>(s: S, x: S::V, activation: Activation) -> S::V {
     let zero = s.splat(T::ZERO);
     match activation {
         Activation::None => x,
@@ -74,7 +74,7 @@ pub(super) fn apply<T: Real, S: Lanes<T>>(s: S, x: S::V, activation: Activation)
 
 /// Bias and activation of a product that a library has written.
 #[cfg(feature = "gemm")]
-pub(super) struct Finish<T>(pub Gemm<T>);
+pub(in crate::ops) struct Finish<T>(pub Gemm<T>);
 
 #[cfg(feature = "gemm")]
 impl<T: Real> LanesTask<T> for Finish<T> {

@@ -93,7 +93,7 @@ fn product<T: Element>(call: &Call<'_>, wide: impl Fn(T) -> f64, narrow: impl Fn
 }
 
 /// The activation of one number.
-pub(super) fn apply(activation: Activation, x: f64) -> f64 {
+pub(in crate::ops) fn apply(activation: Activation, x: f64) -> f64 {
     let vector = Lanes::<f64>::splat(Portable, x);
     let y = match activation {
         Activation::None => return x,

@@ -6,7 +6,7 @@ mod cpu_bandwidth;
 mod cpu_batch;
 #[cfg(feature = "blas")]
 mod cpu_blas;
-mod cpu_finish;
+pub(super) mod cpu_finish;
 #[cfg(feature = "gemm")]
 mod cpu_gemm_crate;
 mod cpu_half;
@@ -36,6 +36,7 @@ use std::fmt;
 use super::{Activation, Kernel};
 
 pub use api::Fused;
+pub(super) use cpu_reference::apply;
 pub use prepacked::{PACKED_KERNELS, PackedRhs};
 
 /// What is computed beyond the plain product.

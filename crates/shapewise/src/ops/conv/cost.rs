@@ -1,0 +1,170 @@
+//! What the kernels execute, counted from how they cut a convolution.
+
+use super::cpu_kernels::Plan;
+use super::cpu_winograd_kernels as winograd;
+use super::geometry::{Geometry, attributes};
+use crate::backends::cpu::simd::Isa;
+use crate::device::DeviceInfo;
+use crate::ops::matmul::cpu_micro::tile_shape;
+use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
+use crate::tensor::DType;
+
+/// The type that a workload is computed in.
+pub(super) fn computed(workload: &Workload) -> DType {
+    if workload.outputs()[0].dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// Bytes that come from memory and go there: every operand once if together they exceed the last cache, and written
+/// lines twice, because they are read first.
+pub(super) fn memory(workload: &Workload, device: &DeviceInfo) -> f64 {
+    let bytes = (workload.bytes() + workload.outputs()[0].bytes()) as f64;
+    Traffic::pass(bytes, bytes, &device.caches).memory
+}
+
+/// The implicit product; a transposed convolution is several of them.
+pub(super) fn implicit_gemm(
+    workload: &Workload,
+    parameters: &Parameters,
+    device: &DeviceInfo,
+    isa: Isa,
+) -> Cost {
+    let g = Geometry::of(workload);
+    let dtype = computed(workload);
+    let unit = ComputeUnit { dtype, isa: Some(isa) };
+    let mut total = Cost::new(0.0, unit, Traffic { memory: memory(workload, device), ..Traffic::default() });
+    if g.is_empty() {
+        return total;
+    }
+    let parts =
+        if attributes(workload).transposed { g.parts().map(|part| part.g).collect() } else { vec![g] };
+    for g in parts.iter().filter(|g| !g.is_empty()) {
+        let one = if dtype == DType::F64 {
+            product::<f64>(g, workload, parameters, device, isa)
+        } else {
+            product::<f32>(g, workload, parameters, device, isa)
+        };
+        total.operations += one.operations;
+        total.traffic = total.traffic + one.traffic;
+        total.forks += one.forks;
+        total.scratch = total.scratch.max(one.scratch);
+        (total.threads, total.imbalance) = (one.threads, one.imbalance);
+    }
+    total
+}
+
+fn product<W: crate::backends::cpu::real::Real>(
+    g: &Geometry,
+    workload: &Workload,
+    parameters: &Parameters,
+    device: &DeviceInfo,
+    isa: Isa,
+) -> Cost {
+    let threads = parameters.threads();
+    let plan = Plan::new::<W>(g, isa, attributes(workload).bias, threads, device);
+    let (cut, frame) = (&plan.cut, &plan.share.frame);
+    let size = size_of::<W>() as f64;
+    let (rows, vectors) = tile_shape(isa.register_bytes());
+    let lanes = (cut.width / vectors) as f64;
+    let images = (g.n * g.groups) as f64;
+    let (o, k) = (g.o as f64, cut.k as f64);
+    let columns = (g.pixels().div_ceil(cut.width) * cut.width) as f64;
+    let framed = (g.c * frame.channel()) as f64;
+    let weights = (g.groups * g.o) as f64 * k;
+    // Sums with what starts and ends them, frames and panels copied, weights turned.
+    let sums = images * o * columns / lanes * (k + 3.0 * cut.depths.blocks as f64);
+    let copies = images * 2.0 * (framed + k * columns) / lanes + weights * 8.0 / lanes;
+    let unit = ComputeUnit { dtype: computed(workload), isa: Some(isa) };
+    let groups = (g.o as f64 / rows as f64).ceil();
+    let traffic = Traffic {
+        l1: images * size * k * columns * (groups + o / cut.width as f64 + 2.0),
+        l2: images * size * (o * k * columns / cut.width as f64 + 2.0 * k * columns + 2.0 * framed),
+        l3: images * size * (2.0 * framed + o * columns * cut.depths.blocks as f64) + size * 2.0 * weights,
+        memory: 0.0,
+    };
+    let pieces = (plan.share.outer * g.groups * cut.chunks.blocks).max(1);
+    let cost = Cost::new((sums + copies) * 2.0 * lanes, unit, traffic).split(threads, pieces);
+    Cost { forks: plan.share.forks(g.n, 2), scratch: plan.scratch() * size_of::<W>(), ..cost }
+}
+
+/// A form of Winograd with tiles of so many outputs along an axis.
+pub(super) fn winograd(
+    workload: &Workload,
+    parameters: &Parameters,
+    device: &DeviceInfo,
+    isa: Isa,
+    outputs: usize,
+) -> Cost {
+    let g = Geometry::of(workload);
+    let unit = ComputeUnit { dtype: DType::F32, isa: Some(isa) };
+    if g.is_empty() {
+        return Cost::new(0.0, unit, Traffic::default());
+    }
+    let threads = parameters.threads();
+    let plan = winograd::Plan::new::<f32>(&g, isa, outputs, attributes(workload).bias, threads);
+    let (tiles, frame) = (&plan.tiles, &plan.share.frame);
+    let (rows, vectors) = tile_shape(isa.register_bytes());
+    let lanes = (tiles.width / vectors) as f64;
+    let images = (g.n * g.groups) as f64;
+    let (o, c, points) = (g.o as f64, g.c as f64, tiles.points as f64);
+    let columns = (tiles.panels() * tiles.width) as f64;
+    // Runs of tiles end with their row: vectors are as many as rows of tiles need.
+    let along = (tiles.across as f64 / lanes).ceil() * tiles.down as f64 + tiles.panels() as f64;
+    let sums = images * points * o * columns / lanes * (c + 3.0);
+    // A transform along an axis takes about two operations for each point that it makes, in both directions; a point is
+    // read and written once.
+    let transforms = images * (c + o) * along * points * 6.0;
+    let weights = (g.groups * g.o) as f64 * c;
+    let turned = weights * (18.0 + points * 5.0 / rows as f64);
+    let framed = images * c * frame.channel() as f64;
+    let operations = (sums + transforms + turned + 10.0 * framed / lanes) * 2.0 * lanes;
+    let (v, m) = (images * points * c * columns, images * points * o * columns);
+    let groups = (o / rows as f64).ceil();
+    let traffic = Traffic {
+        l1: 4.0 * (v * (groups + 2.0) + v * o / tiles.width as f64 + 3.0 * m),
+        l2: 4.0 * (v * o / tiles.width as f64 + 2.0 * v + 2.0 * m + 2.0 * framed),
+        l3: 4.0 * (v * o / tiles.width as f64 + 2.0 * framed + 2.0 * points * weights),
+        memory: memory(workload, device),
+    };
+    let pieces =
+        plan.share.outer * g.groups * tiles.panels() * if plan.few { tiles.blocks.blocks } else { 1 };
+    let cost = Cost::new(operations, unit, traffic).split(threads, pieces.max(1));
+    Cost { forks: plan.share.forks(g.n, 2), scratch: plan.scratch(&g) * 4, ..cost }
+}
+
+/// Single channels along planes or along channels.
+pub(super) fn depthwise(
+    workload: &Workload,
+    parameters: &Parameters,
+    device: &DeviceInfo,
+    isa: Isa,
+    planes: bool,
+) -> Cost {
+    let g = Geometry::of(workload);
+    let dtype = computed(workload);
+    let unit = ComputeUnit { dtype, isa: Some(isa) };
+    if g.is_empty() {
+        return Cost::new(0.0, unit, Traffic::default());
+    }
+    let lanes = (isa.register_bytes() / dtype.size()) as f64;
+    let taps = g.taps() as f64;
+    let channels = (g.n * g.groups * g.o) as f64;
+    let size = dtype.size() as f64;
+    // Rows are computed four vectors at a time, and copied to their frame; channels four pixels at a time.
+    let vectors = if planes {
+        let rows = (g.output[0] * g.output[1]) as f64;
+        channels * rows * 4.0 * (g.output[2] as f64 / (4.0 * lanes)).ceil()
+    } else {
+        g.n as f64 * g.pixels() as f64 * (g.groups as f64 / lanes).ceil()
+    };
+    let input = workload.inputs()[0].bytes() as f64;
+    let copied = if planes { input } else { 0.0 };
+    let bytes = workload.bytes() as f64;
+    let stream = parameters.get(Knob::Stream) == Some(1);
+    let written = workload.outputs()[0].bytes() as f64;
+    let past = Traffic::pass(bytes + if stream { 0.0 } else { written }, bytes + written, &device.caches);
+    let reads = if planes { taps } else { 1.25 * taps };
+    let traffic = Traffic { l1: vectors * lanes * size * (reads + 1.0) + 2.0 * copied, ..past };
+    let threads = parameters.threads();
+    let operations = vectors * (taps + 2.0) * 2.0 * lanes + 2.0 * copied / size;
+    Cost::new(operations, unit, traffic).split(threads, 8 * threads)
+}

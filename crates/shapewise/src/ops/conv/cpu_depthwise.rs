@@ -1,0 +1,298 @@
+//! Convolutions of single channels, along the rows of planes.
+//!
+//! A band of rows is framed in the first cache; then every output row is a sum of shifted rows of the frame.
+#![allow(unsafe_code)]
+#![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+
+use std::ops::Range;
+
+use super::cpu_image::{Fill, Frame, SLACK};
+use super::geometry::Geometry;
+use crate::backends::cpu::real::{Real, RealTask, Vectors};
+use crate::backends::cpu::simd::Float;
+use crate::ops::Activation;
+use crate::ops::matmul::cpu_finish::apply;
+use crate::ops::matmul::cpu_problem::Real as Computed;
+
+/// Vectors of outputs that are summed at once: with nine weights they fill the registers of AVX2.
+const VECTORS: usize = 4;
+
+/// How the rows of a channel are cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bands {
+    pub frame: Frame,
+    /// Output rows of a band: all of them where there is depth.
+    pub rows: usize,
+    /// Rows of the frame that a band reads at most.
+    framed: usize,
+}
+
+impl Bands {
+    /// As many rows as the frame of which takes half of the first cache.
+    pub fn new<T: Real>(g: &Geometry, l1: usize) -> Self {
+        let frame = Frame::new(&Geometry { c: 1, ..*g });
+        let row = frame.pitch() * size_of::<T::Wide>();
+        let reach = frame.rows - (g.output[1] - 1) * g.stride[1];
+        let fit = (l1 / 2 / row.max(1)).saturating_sub(reach) / g.stride[1] + 1;
+        if frame.planes > 1 {
+            return Self { frame, rows: g.output[1], framed: frame.planes * frame.rows };
+        }
+        let rows = fit.clamp(1, g.output[1]);
+        Self { frame, rows, framed: (rows - 1) * g.stride[1] + reach }
+    }
+
+    /// Elements of a thread's scratch: the frame of a band, and weights and offsets of every tap.
+    pub fn scratch(&self, g: &Geometry) -> usize {
+        self.framed * self.frame.pitch() + SLACK + 3 * (g.taps() + 8)
+    }
+}
+
+/// One channel of one image.
+pub(super) struct Plane<'a, T: Real> {
+    pub g: &'a Geometry,
+    pub bands: &'a Bands,
+    pub x: *const T,
+    /// The channel's first weight.
+    pub w: *const T,
+    pub bias: T::Wide,
+    pub y: *mut T,
+    pub activation: Activation,
+    pub stream: bool,
+    /// The output rows to compute; all of them where there is depth.
+    pub rows: Range<usize>,
+    pub scratch: *mut T::Wide,
+}
+
+impl<T: Real> RealTask<T> for Plane<'_, T>
+where
+    T::Wide: Computed,
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        let (g, bands) = (self.g, self.bands);
+        let frame = &bands.frame;
+        let taps = g.taps();
+        let weights = self.scratch;
+        let offsets = weights.wrapping_add(taps + 2).cast::<usize>();
+        let offsets = offsets.wrapping_add(offsets.align_offset(align_of::<usize>()));
+        let image = self.scratch.wrapping_add(3 * (taps + 8));
+        for tap in 0..taps {
+            let at = [tap / (g.kernel[1] * g.kernel[2]), tap / g.kernel[2] % g.kernel[1], tap % g.kernel[2]];
+            let from: isize = (0..3).map(|axis| at[axis] as isize * g.w[3 + axis]).sum();
+            // SAFETY: the tap exists, and the scratch has room for its weight and its offset.
+            unsafe {
+                weights.add(tap).write((*self.w.offset(from)).widen());
+                offsets.add(tap).write(frame.tap(at));
+            }
+        }
+        // SAFETY: they were written above.
+        let (weights, offsets) =
+            unsafe { (std::slice::from_raw_parts(weights, taps), std::slice::from_raw_parts(offsets, taps)) };
+        let whole = frame.planes > 1;
+        let mut first = self.rows.start;
+        while first < self.rows.end {
+            let end = (first + bands.rows).min(self.rows.end);
+            let top = if whole { 0 } else { first * g.stride[1] };
+            let lines = if whole {
+                0..frame.planes * frame.rows
+            } else {
+                top..(end - 1) * g.stride[1] + frame.rows - (g.output[1] - 1) * g.stride[1]
+            };
+            Fill { g, frame, x: self.x, to: image, rows: lines }.run(s);
+            for z in 0..g.output[0] {
+                for y in first..end {
+                    let from = image.wrapping_add(frame.output([z, y, 0]) - top * frame.pitch());
+                    let to = self.y.wrapping_offset(z as isize * g.y[2] + y as isize * g.y[3]);
+                    // SAFETY: the band's rows are framed, and the output has this row.
+                    unsafe { self.row(s, from.cast_const(), weights, offsets, to) };
+                }
+            }
+            first = end;
+        }
+        if self.stream {
+            s.fence();
+        }
+    }
+}
+
+impl<T: Real> Plane<'_, T>
+where
+    T::Wide: Computed,
+{
+    /// One row of outputs.
+    ///
+    /// # Safety
+    /// Every tap of the row is in the frame, with slack after it, and the row can be written.
+    #[inline(always)]
+    unsafe fn row<S: Vectors<T>>(
+        &self,
+        s: S,
+        from: *const T::Wide,
+        weights: &[T::Wide],
+        offsets: &[usize],
+        to: *mut T,
+    ) {
+        let n = self.g.output[2];
+        let mut x = 0;
+        if let ([w0, w1, w2, w3, w4, w5, w6, w7, w8], [..]) = (weights, offsets) {
+            // Nine weights stay in registers.
+            let w = [*w0, *w1, *w2, *w3, *w4, *w5, *w6, *w7, *w8].map(|w| s.splat(w));
+            while x < n {
+                let mut sums = [s.splat(self.bias); VECTORS];
+                for (&w, &offset) in w.iter().zip(offsets) {
+                    let at = from.wrapping_add(offset + x);
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        // SAFETY: the frame has slack for vectors after its last element.
+                        *sum = s.mul_add(w, unsafe { s.load(at.add(i * S::LANES)) }, *sum);
+                    }
+                }
+                // SAFETY: the row has the columns that are written.
+                unsafe { self.write(s, sums, to.add(x), n - x) };
+                x += VECTORS * S::LANES;
+            }
+            return;
+        }
+        while x < n {
+            let mut sums = [s.splat(self.bias); VECTORS];
+            for (&w, &offset) in weights.iter().zip(offsets) {
+                let (w, at) = (s.splat(w), from.wrapping_add(offset + x));
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    *sum = s.mul_add(w, unsafe { s.load(at.add(i * S::LANES)) }, *sum);
+                }
+            }
+            // SAFETY: as above.
+            unsafe { self.write(s, sums, to.add(x), n - x) };
+            x += VECTORS * S::LANES;
+        }
+    }
+
+    /// # Safety
+    /// `columns` or all of the sums can be written; they are aligned if they are streamed.
+    #[inline(always)]
+    unsafe fn write<S: Vectors<T>>(&self, s: S, sums: [S::V; VECTORS], to: *mut T, columns: usize) {
+        for (i, sum) in sums.into_iter().enumerate() {
+            let at = i * S::LANES;
+            if at >= columns {
+                break;
+            }
+            let y = if self.activation == Activation::None { sum } else { apply(s, sum, self.activation) };
+            // SAFETY: so many columns are left.
+            unsafe {
+                if columns - at < S::LANES {
+                    s.write_first(to.add(at), y, columns - at);
+                } else if self.stream {
+                    s.write_past_cache(to.add(at), y);
+                } else {
+                    s.write(to.add(at), y);
+                }
+            }
+        }
+    }
+}
+
+/// All channels of some pixels, where channels are neighbours.
+pub(super) struct Pixels<'a, T: Real> {
+    pub g: &'a Geometry,
+    /// The image's first element.
+    pub x: *const T,
+    /// Weights by tap, then by channel.
+    pub weights: *const T::Wide,
+    /// Null for none.
+    pub bias: *const T::Wide,
+    /// As many zeros as channels.
+    pub zeros: *const T,
+    pub y: *mut T,
+    pub activation: Activation,
+    /// Rows of outputs, planes below one another.
+    pub rows: Range<usize>,
+}
+
+/// Pixels that share the weights they are multiplied with.
+const PIXELS: usize = 4;
+
+impl<T: Real> RealTask<T> for Pixels<'_, T>
+where
+    T::Wide: Computed,
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        let width = self.g.output[2];
+        for row in self.rows.clone() {
+            for x in (0..width).step_by(PIXELS) {
+                // SAFETY: rows and pixels exist.
+                unsafe {
+                    if width - x >= PIXELS {
+                        self.some::<S, PIXELS>(s, row, x);
+                    } else {
+                        (x..width).for_each(|x| self.some::<S, 1>(s, row, x));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<T: Real> Pixels<'_, T>
+where
+    T::Wide: Computed,
+{
+    /// # Safety
+    /// The row has `N` pixels from `x` on.
+    #[inline(always)]
+    unsafe fn some<S: Vectors<T>, const N: usize>(&self, s: S, row: usize, x: usize) {
+        let g = self.g;
+        let (z, y) = (row / g.output[1], row % g.output[1]);
+        let to = self.y.wrapping_offset(z as isize * g.y[2] + y as isize * g.y[3] + x as isize * g.y[4]);
+        for c in (0..g.groups).step_by(S::LANES) {
+            let lanes = S::LANES.min(g.groups - c);
+            let mut sums = [s.splat(T::Wide::ZERO); N];
+            if !self.bias.is_null() {
+                // SAFETY: the bias has an element for every channel.
+                sums = [unsafe { s.load_first(self.bias.add(c), lanes) }; N];
+            }
+            for tap in 0..g.taps() {
+                let [kh, kw] = [g.kernel[1], g.kernel[2]];
+                let at = [tap / (kh * kw), tap / kw % kh, tap % kw];
+                // SAFETY: there is a weight for every tap and channel.
+                let w = unsafe { s.load_first(self.weights.add(tap * g.groups + c), lanes) };
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let from =
+                        self.place([z, y, x + i], at).map_or(self.zeros, |at| self.x.wrapping_offset(at));
+                    // SAFETY: the place is inside the input, or all zeros; both have every channel.
+                    let v = unsafe {
+                        if lanes == S::LANES { s.read(from.add(c)) } else { s.read_first(from.add(c), lanes) }
+                    };
+                    *sum = s.mul_add(v, w, *sum);
+                }
+            }
+            for (i, &sum) in sums.iter().enumerate() {
+                let to = to.wrapping_offset(i as isize * g.y[4]).wrapping_add(c);
+                let y =
+                    if self.activation == Activation::None { sum } else { apply(s, sum, self.activation) };
+                // SAFETY: the pixel has these channels.
+                unsafe { if lanes == S::LANES { s.write(to, y) } else { s.write_first(to, y, lanes) } };
+            }
+        }
+    }
+
+    /// Where a tap of an output meets the input; None in the padding.
+    #[inline(always)]
+    fn place(&self, output: [usize; 3], tap: [usize; 3]) -> Option<isize> {
+        let g = self.g;
+        let mut sum = 0;
+        for axis in 0..3 {
+            let place =
+                (output[axis] * g.stride[axis] + tap[axis] * g.dilation[axis]) as isize - g.before[axis];
+            if place < 0 || place >= g.input[axis] as isize {
+                return None;
+            }
+            sum += place * g.x[2 + axis];
+        }
+        Some(sum)
+    }
+}

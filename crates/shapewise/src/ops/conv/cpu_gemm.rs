@@ -1,0 +1,258 @@
+//! Convolution as a product that is never written out: panels of the right operand come straight from the frame.
+//!
+//! Rows are output channels, columns are outputs, steps are the weights of an output. The weights are packed once;
+//! then the threads take chunks of columns, pack their panels and run matmul's tiles over them.
+#![allow(unsafe_code)]
+#![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+
+use arrayvec::ArrayVec;
+
+use super::cpu_image::{Frame, SLACK, gather_weights, weights_in_a_row};
+use super::geometry::Geometry;
+use crate::backends::cpu::real::Real;
+use crate::backends::cpu::simd::{Isa, Lanes};
+use crate::device::DeviceInfo;
+use crate::ops::Activation;
+use crate::ops::matmul::cpu_finish::activate_rows;
+use crate::ops::matmul::cpu_micro::{self as micro, Left, Packed, Right, Target, tile_of, tile_shape};
+use crate::ops::matmul::cpu_pack::{PackPanels, Part};
+use crate::ops::matmul::cpu_problem::{LanesTask, Real as Computed, Split, panel_width};
+use crate::ops::matmul::plan::Sizes;
+
+/// How a product is cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// Steps: input channels times taps.
+    pub k: usize,
+    /// Passes over the steps.
+    pub depths: Split,
+    /// Blocks of output channels.
+    pub rows: Split,
+    /// Columns of a panel.
+    pub width: usize,
+    /// Chunks of panels that threads take.
+    pub chunks: Split,
+}
+
+impl Cut {
+    /// For panels of `W` and this many threads on one image.
+    pub fn new<W>(g: &Geometry, isa: Isa, threads: usize, device: &DeviceInfo) -> Self {
+        let sizes = Sizes::of(device);
+        let (tile_rows, _) = tile_shape(isa.register_bytes());
+        let width = panel_width::<W>(isa);
+        let step = width * size_of::<W>();
+        let k = g.c * g.taps();
+        // A panel in half of the first cache, a block of weights and a chunk of panels in a quarter of the second each.
+        let depths = Split::at_most(k, (sizes.l1 / 2 / step).max(16));
+        let depth = depths.longest().max(1);
+        let rows = Split::at_most(g.o, (sizes.l2 / 4 / (depth * size_of::<W>())).max(2 * tile_rows));
+        let panels = g.pixels().div_ceil(width);
+        let most = (sizes.l2 / 4 / (depth * step)).max(1);
+        let chunks = Split::into(panels, panels.div_ceil(most).max(panels.min(4 * threads)));
+        Self { k, depths, rows, width, chunks }
+    }
+
+    /// Elements of the packed weights.
+    pub fn weights(&self, g: &Geometry) -> usize {
+        g.groups * g.o * self.k
+    }
+
+    /// Elements of a thread's panels.
+    pub fn panels(&self) -> usize {
+        self.chunks.longest() * self.width * self.depths.longest() + SLACK
+    }
+}
+
+/// Packs the weights of one block of output channels of one group.
+///
+/// # Safety
+/// `w` is the first weight, `to` has room for all packed weights, `row` for all weights of a tile's rows.
+pub(super) unsafe fn pack_weights<T: Real>(
+    g: &Geometry,
+    cut: &Cut,
+    isa: Isa,
+    (group, block): (usize, usize),
+    w: *const T,
+    row: *mut T::Wide,
+    to: *mut T::Wide,
+) where
+    T::Wide: Computed,
+{
+    let (tile_rows, _) = tile_shape(isa.register_bytes());
+    let (first, count) = cut.rows.piece(block);
+    let tiles = Split::at_most(count, tile_rows);
+    for tile in 0..tiles.blocks {
+        let (start, rows) = tiles.piece(tile);
+        let start = first + start;
+        let from = w.wrapping_offset(group as isize * g.w[0] + start as isize * g.w[1]);
+        let same = size_of::<T>() == size_of::<T::Wide>() && weights_in_a_row(g);
+        let (at, across) = if same {
+            (from.cast::<T::Wide>(), g.w[1])
+        } else {
+            for i in 0..rows {
+                // SAFETY: the channel exists, and there is room for the rows of a tile.
+                unsafe { gather_weights(g, from.wrapping_offset(i as isize * g.w[1]), row.add(i * cut.k)) };
+            }
+            (row.cast_const(), cut.k as isize)
+        };
+        for pass in 0..cut.depths.blocks {
+            let (step, depth) = cut.depths.piece(pass);
+            let part = Part { at: at.wrapping_add(step), across, along: 1, width: rows, depth };
+            let panels = to.wrapping_add(group * g.o * cut.k + step * g.o + start * depth);
+            T::Wide::run(isa, PackPanels { part, width: rows, pitch: rows, panels, apart: 0 });
+        }
+    }
+}
+
+/// Where the element of every step lies in the frame, from that of the first.
+pub(super) fn offsets(g: &Geometry, frame: &Frame, to: &mut [usize]) {
+    let [_, kh, kw] = g.kernel;
+    let taps = g.taps();
+    for (step, to) in to.iter_mut().enumerate() {
+        let (c, tap) = (step / taps, step % taps);
+        *to = c * frame.channel() + frame.tap([tap / (kh * kw), tap / kw % kh, tap % kw]);
+    }
+}
+
+/// Some panels of columns of one group, as one thread computes them.
+pub(super) struct Chunk<'a, W> {
+    pub isa: Isa,
+    pub g: &'a Geometry,
+    pub cut: &'a Cut,
+    pub frame: &'a Frame,
+    /// Of every step.
+    pub offsets: &'a [usize],
+    /// The group's first channel in the frame.
+    pub image: *const W,
+    /// The group's packed weights.
+    pub weights: *const W,
+    /// Null for none.
+    pub bias: *const W,
+    /// The group's first channel of the result.
+    pub to: *mut W,
+    /// Distance of channels of the result.
+    pub apart: isize,
+    pub activation: Activation,
+    pub chunk: usize,
+    /// Room for a chunk of panels.
+    pub panels: *mut W,
+}
+
+/// Outputs of a panel that are neighbours in a row.
+#[derive(Clone, Copy)]
+struct Run {
+    /// In the frame.
+    from: usize,
+    /// In the panel.
+    to: usize,
+    len: usize,
+}
+
+/// The widest panel: two vectors of sixteen lanes.
+const MOST_COLUMNS: usize = 32;
+
+impl<W: Computed> LanesTask<W> for Chunk<'_, W> {
+    #[inline(always)]
+    fn run<S: Lanes<W>>(self, s: S) {
+        let (g, cut) = (self.g, self.cut);
+        let (first, count) = cut.chunks.piece(self.chunk);
+        let tile_rows = const { tile_of::<W, S>().0 };
+        for pass in 0..cut.depths.blocks {
+            let (from, depth) = cut.depths.piece(pass);
+            for panel in 0..count {
+                let to = self.panels.wrapping_add(panel * depth * cut.width);
+                // SAFETY: the frame has every element of the panel's runs, and slack for vectors.
+                unsafe { self.pack(s, first + panel, &self.offsets[from..from + depth], to) };
+            }
+            for block in 0..cut.rows.blocks {
+                let (row, rows) = cut.rows.piece(block);
+                let split = Split::at_most(rows, tile_rows);
+                let left = Left { a: self.weights.wrapping_add(from * g.o + row * depth), rs: 1, cs: 1 };
+                for panel in 0..count {
+                    let column = (first + panel) * cut.width;
+                    let right = Right {
+                        b: self.panels.wrapping_add(panel * depth * cut.width),
+                        rs: cut.width as isize,
+                    };
+                    let target = self.target(row, column, from > 0, from + depth == cut.k);
+                    // SAFETY: weights and panel were packed for this depth, and the target lies in the result.
+                    unsafe {
+                        micro::column::<W, S, Packed>(s, split, depth, left, right, target);
+                        activate_rows(self.isa, target.c, target.rs, rows, target.columns, target.activation);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<W: Computed> Chunk<'_, W> {
+    fn target(&self, row: usize, column: usize, accumulate: bool, last: bool) -> Target<W> {
+        Target {
+            c: self.to.wrapping_offset(row as isize * self.apart).wrapping_add(column),
+            rs: self.apart,
+            columns: self.cut.width.min(self.g.pixels() - column),
+            accumulate,
+            stream: false,
+            bias: if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(row) },
+            // Tiles step from the address of a bias even where there is none, and it must stay null.
+            bias_rs: isize::from(!self.bias.is_null()),
+            bias_cs: 0,
+            activation: if last { self.activation } else { Activation::None },
+        }
+    }
+
+    /// # Safety
+    /// The panel's outputs exist, `offsets` are inside the frame, `to` has room for the panel and a vector more.
+    #[inline(always)]
+    unsafe fn pack<S: Lanes<W>>(&self, s: S, panel: usize, offsets: &[usize], to: *mut W) {
+        let runs = runs(self.g, self.frame, panel * self.cut.width, self.cut.width);
+        let mut to = to;
+        if let [Run { from, len, .. }] = runs[..]
+            && len == 2 * S::LANES
+        {
+            let image = self.image.wrapping_add(from);
+            for &offset in offsets {
+                // SAFETY: two vectors of the row, and of the panel.
+                unsafe {
+                    let at = image.add(offset);
+                    let (a, b) = (s.load(at), s.load(at.add(S::LANES)));
+                    s.store(to, a);
+                    s.store(to.add(S::LANES), b);
+                }
+                to = to.wrapping_add(self.cut.width);
+            }
+            return;
+        }
+        for &offset in offsets {
+            for run in &runs {
+                let (at, to) = (self.image.wrapping_add(run.from + offset), to.wrapping_add(run.to));
+                let mut i = 0;
+                while i < run.len {
+                    // What a vector writes too much is overwritten by the next run or step, or is after the panel.
+                    // SAFETY: frames and panels have room for a vector after their last element.
+                    unsafe { s.store(to.add(i), s.load(at.add(i))) };
+                    i += S::LANES;
+                }
+            }
+            to = to.wrapping_add(self.cut.width);
+        }
+    }
+}
+
+/// The runs of neighbours among `width` outputs from `first` on.
+#[inline(always)]
+fn runs(g: &Geometry, frame: &Frame, first: usize, width: usize) -> ArrayVec<Run, MOST_COLUMNS> {
+    let mut runs = ArrayVec::new();
+    let [_, height, columns] = g.output;
+    let end = (first + width).min(g.pixels());
+    let mut at = first;
+    while at < end {
+        let (row, x) = (at / columns, at % columns);
+        let len = (columns - x).min(end - at);
+        let from = frame.output([row / height, row % height, x]);
+        runs.push(Run { from, to: at - first, len });
+        at += len;
+    }
+    runs
+}

@@ -1,0 +1,216 @@
+//! The implicit product on each instruction set.
+#![allow(unsafe_code)]
+
+use half::{bf16, f16};
+
+use super::cost;
+use super::cpu_gemm::{self, Chunk, Cut};
+use super::cpu_ground::{Ground, Memory, Pieces, Share, line, thread_space};
+use super::cpu_image::Frame;
+use super::geometry::{Geometry, attributes};
+use crate::backends::cpu::CpuDevice;
+use crate::backends::cpu::real::Real;
+use crate::backends::cpu::simd::Isa;
+use crate::device::{Device, DeviceInfo};
+use crate::hash::source_hash;
+use crate::ops::matmul::cpu_micro::tile_shape;
+use crate::ops::matmul::cpu_problem::Real as Computed;
+use crate::ops::{
+    Activation, Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
+    Variant, Workload,
+};
+use crate::tensor::DType;
+
+/// Every type, layout and attribute, on one instruction set.
+pub(super) struct ImplicitGemm {
+    name: &'static str,
+    isa: Isa,
+    constraints: &'static [Constraint],
+}
+
+macro_rules! kernels {
+    ($($gemm:ident $isa:ident $name:literal;)*) => {$(
+        pub(super) static $gemm: ImplicitGemm = ImplicitGemm {
+            name: concat!("cpu::conv::", $name, "_implicit_gemm"),
+            isa: Isa::$isa,
+            constraints: &[Constraint::Isa(Isa::$isa), Constraint::DTypes(DType::FLOATS)],
+        };
+    )*};
+}
+kernels! {
+    AVX512_GEMM Avx512 "avx512";
+    AVX2_GEMM Avx2 "avx2";
+    NEON_GEMM Neon "neon";
+    PORTABLE_GEMM Portable "portable";
+}
+
+impl Kernel for ImplicitGemm {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn operation(&self) -> OperationKind {
+        OperationKind::Conv
+    }
+
+    fn source(&self) -> u64 {
+        source_hash!(
+            "cpu_kernels.rs",
+            "cpu_gemm.rs",
+            "cpu_ground.rs",
+            "cpu_image.rs",
+            "geometry.rs",
+            "../matmul/cpu_micro.rs",
+            "../matmul/cpu_pack.rs"
+        )
+    }
+
+    fn variant(&self) -> Variant {
+        Variant::Tiled
+    }
+
+    fn constraints(&self) -> &[Constraint] {
+        self.constraints
+    }
+
+    fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        thread_space(workload, device)
+    }
+
+    fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
+        cost::implicit_gemm(workload, parameters, device, self.isa)
+    }
+
+    fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
+        match call.workload.outputs()[0].dtype {
+            DType::F32 => self.convolve::<f32>(call),
+            DType::F64 => self.convolve::<f64>(call),
+            DType::F16 => self.convolve::<f16>(call),
+            DType::BF16 => self.convolve::<bf16>(call),
+            other => Err(KernelError(format!("{other} has no convolution").into())),
+        }
+    }
+}
+
+impl ImplicitGemm {
+    fn convolve<T: Real>(&self, call: &Call<'_>) -> Result<(), KernelError>
+    where
+        T::Wide: Computed,
+    {
+        let (g, memory) = (Geometry::of(call.workload), Memory::<T>::of(call));
+        let attributes = attributes(call.workload);
+        let threads = call.parameters.threads();
+        if !attributes.transposed {
+            return run(&g, self.isa, memory, attributes.activation, threads, call.cpu());
+        }
+        for part in g.parts() {
+            let memory = Memory {
+                w: memory.w.wrapping_offset(part.weights),
+                y: memory.y.wrapping_offset(part.outputs),
+                ..memory
+            };
+            run(&part.g, self.isa, memory, attributes.activation, threads, call.cpu())?;
+        }
+        Ok(())
+    }
+}
+
+/// How the product is cut, and elements of the parts of the scratch memory.
+pub(super) struct Plan {
+    pub cut: Cut,
+    pub share: Share,
+    offsets: usize,
+    weights: usize,
+    gathered: usize,
+    panels: usize,
+}
+
+impl Plan {
+    pub fn new<T: Real>(g: &Geometry, isa: Isa, bias: bool, threads: usize, device: &DeviceInfo) -> Self {
+        let share = Share::new::<T>(g, Frame::new(g), bias, threads);
+        let cut = Cut::new::<T::Wide>(g, isa, share.inner, device);
+        Self {
+            offsets: line((cut.k * size_of::<usize>()).div_ceil(size_of::<T::Wide>())),
+            weights: line(cut.weights(g)),
+            gathered: line(tile_shape(isa.register_bytes()).0 * cut.k),
+            panels: line(cut.panels()),
+            cut,
+            share,
+        }
+    }
+
+    /// Elements of scratch memory.
+    pub fn scratch(&self) -> usize {
+        let each = self.gathered + self.panels;
+        self.offsets + self.weights + self.share.scratch() + self.share.threads() * each
+    }
+}
+
+fn run<T: Real>(
+    g: &Geometry,
+    isa: Isa,
+    memory: Memory<T>,
+    activation: Activation,
+    threads: usize,
+    device: &CpuDevice,
+) -> Result<(), KernelError>
+where
+    T::Wide: Computed,
+{
+    if g.is_empty() {
+        return Ok(());
+    }
+    let threads = threads.min(device.threads().threads());
+    let plan = Plan::new::<T>(g, isa, !memory.bias.is_null(), threads, device.info());
+    let (cut, frame) = (&plan.cut, &plan.share.frame);
+    let mut scratch = device.scratch(plan.scratch() * size_of::<T::Wide>())?;
+    let mut pieces = Pieces::<T::Wide>::new(scratch.as_mut_ptr());
+    let offsets = pieces.take(plan.offsets);
+    // SAFETY: there is room for an offset per step, and memory of the pool starts a line.
+    let offsets = unsafe { std::slice::from_raw_parts_mut(offsets.at(0).cast::<usize>(), cut.k) };
+    cpu_gemm::offsets(g, frame, offsets);
+    let offsets = &*offsets;
+    let weights = pieces.take(plan.weights);
+    let gathered = pieces.take(plan.share.threads() * plan.gathered);
+    let panels = pieces.take(plan.share.threads() * plan.panels);
+    let ground = Ground::new(g, (isa, device), memory, plan.share, &mut pieces);
+    let blocks = cut.rows.blocks;
+    ground.share(plan.share.threads(), g.groups * blocks, |worker, i| {
+        let row = gathered.at(worker * plan.gathered);
+        // SAFETY: the call's weights are valid, and the scratch memory is as large as planned.
+        unsafe {
+            cpu_gemm::pack_weights(
+                g,
+                cut,
+                isa,
+                (i / blocks, i % blocks),
+                ground.weights(0),
+                row,
+                weights.at(0),
+            )
+        };
+    });
+    let chunks = cut.chunks.blocks;
+    ground.images(|image| {
+        ground.share(plan.share.inner, g.groups * chunks, |worker, i| {
+            let (group, chunk) = (i / chunks, i % chunks);
+            let task = Chunk {
+                isa,
+                g,
+                cut,
+                frame,
+                offsets,
+                image: image.frame.at(group * g.c * frame.channel()).cast_const(),
+                weights: weights.at(group * g.o * cut.k).cast_const(),
+                bias: ground.bias(group * g.o),
+                to: image.to.at(0).wrapping_offset((group * g.o) as isize * image.apart),
+                apart: image.apart,
+                activation,
+                chunk,
+                panels: panels.at((image.slot + worker) * plan.panels),
+            };
+            T::Wide::run(isa, task);
+        });
+    });
+    Ok(())
+}

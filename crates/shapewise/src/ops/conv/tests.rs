@@ -1,0 +1,202 @@
+//! Every kernel against the reference, errors, and identities between convolutions.
+
+use super::*;
+use crate::backends::cpu::Probe;
+use crate::device::Device;
+use crate::ops::{Parameters, Workload};
+use crate::runtime::Runtime;
+use crate::tensor::{DType, Tensor, TensorView};
+
+fn runtime() -> Runtime {
+    Runtime::builder().threads(2).without_calibration().build().unwrap()
+}
+
+/// Runs every kernel that takes the workload, at every point of its space, and compares with the reference.
+fn check(rt: &Runtime, workload: &Workload) -> usize {
+    let device = rt.device();
+    let (reference, others) = KERNELS.split_last().unwrap();
+    let mut expected = Probe::new(workload, device).unwrap();
+    reference.launch(&mut expected.call(workload, &Parameters::new(), device)).unwrap();
+    let mut ran = 0;
+    for kernel in others.iter().filter(|k| k.supports(workload, device.info()).is_ok()) {
+        for parameters in kernel.space(workload, device.info()).points() {
+            let mut found = Probe::new(workload, device).unwrap();
+            kernel.launch(&mut found.call(workload, parameters, device)).unwrap();
+            if let Err(difference) = found.same_outputs(&expected, workload) {
+                panic!("{} {parameters} on {workload}: {difference}", kernel.name());
+            }
+            assert!(kernel.cost(workload, parameters, device.info()).operations > 0.0);
+            ran += 1;
+        }
+    }
+    ran
+}
+
+/// The workload of a call on tensors of these shapes.
+fn ask(
+    rt: &Runtime,
+    dtype: DType,
+    transposed: bool,
+    x: &[usize],
+    w: &[usize],
+    options: &ConvOptions<'_>,
+) -> Workload {
+    let (x, w) = (Tensor::zeros(x, dtype).unwrap(), Tensor::zeros(w, dtype).unwrap());
+    let call = |rt: &Runtime| match (x.rank(), transposed) {
+        (3, false) => rt.conv1d(&x, &w, options),
+        (4, false) => rt.conv2d(&x, &w, options),
+        (5, false) => rt.conv3d(&x, &w, options),
+        (3, true) => rt.conv_transpose1d(&x, &w, options),
+        (4, true) => rt.conv_transpose2d(&x, &w, options),
+        _ => rt.conv_transpose3d(&x, &w, options),
+    };
+    rt.workloads(call).unwrap().remove(0)
+}
+
+#[test]
+fn layers_of_every_kind_and_type() {
+    let rt = runtime();
+    let o = ConvOptions::new;
+    let cases: Vec<(&[usize], &[usize], ConvOptions<'_>)> = vec![
+        (&[2, 3, 20, 21], &[8, 3, 7, 7], o().stride(2).padding(3)),
+        (&[2, 5, 9, 30], &[7, 5, 3, 3], o().padding(1)),
+        (&[1, 40, 14, 14], &[13, 40, 3, 3], o().padding(1)),
+        (&[1, 4, 5, 6], &[9, 4, 1, 1], o()),
+        (&[2, 4, 7, 9], &[9, 4, 1, 1], o().stride(2)),
+        (&[1, 6, 9, 17], &[6, 1, 3, 3], o().padding(1).groups(6)),
+        (&[1, 6, 12, 17], &[12, 1, 5, 5], o().padding(2).stride(2).groups(6)),
+        (&[1, 6, 9, 10], &[4, 3, 2, 3], o().groups(2).dilation(2).paddings(&[(0, 3), (2, 1)])),
+        (&[3, 2, 10], &[4, 2, 3], o().same().stride(2)),
+        (&[1, 2, 5, 6, 7], &[3, 2, 3, 2, 3], o().padding(1).stride(2)),
+        (&[1, 1, 1, 1], &[1, 1, 1, 1], o()),
+        (&[2, 3, 4, 4], &[2, 3, 3, 3], o().padding(4).dilation(3)),
+        (&[1, 0, 4, 4], &[2, 0, 3, 3], o().padding(1)),
+        (&[0, 3, 4, 4], &[2, 3, 3, 3], o().padding(1)),
+    ];
+    let mut ran = 0;
+    for &dtype in DType::FLOATS {
+        for (x, w, options) in &cases {
+            ran += check_unless_empty(&rt, &ask(&rt, dtype, false, x, w, options));
+            if x.len() == 4 {
+                let last = [x[0], x[2], x[3], x[1]];
+                let options = options.clone().channels_last();
+                ran += check_unless_empty(&rt, &ask(&rt, dtype, false, &last, w, &options));
+            }
+        }
+    }
+    assert!(ran > 150, "only {ran} combinations ran");
+}
+
+/// Kernels need not count operations for what has no results or no products.
+fn check_unless_empty(rt: &Runtime, workload: &Workload) -> usize {
+    if workload.operands().iter().any(crate::ops::TensorDesc::is_empty) {
+        let mut probe = Probe::new(workload, rt.device()).unwrap();
+        for kernel in KERNELS.iter().filter(|k| k.supports(workload, rt.device().info()).is_ok()) {
+            kernel.launch(&mut probe.call(workload, &Parameters::new(), rt.device())).unwrap();
+        }
+        return 0;
+    }
+    check(rt, workload)
+}
+
+#[test]
+fn transposed_layers() {
+    let rt = runtime();
+    let o = ConvOptions::new;
+    let cases: Vec<(&[usize], &[usize], ConvOptions<'_>)> = vec![
+        (&[1, 3, 5, 6], &[3, 4, 3, 3], o()),
+        (&[2, 3, 5, 6], &[3, 4, 4, 4], o().stride(2).padding(1)),
+        (&[1, 4, 5, 6], &[4, 2, 3, 3], o().stride(2).padding(1).output_padding(1).groups(2)),
+        (&[1, 2, 5], &[2, 3, 2], o().stride(3)),
+        (&[1, 2, 4, 7], &[2, 3, 3, 3], o().strides(&[4, 6]).dilations(&[2, 4])),
+        (&[1, 2, 3, 4, 3], &[2, 2, 2, 3, 2], o().stride(2).paddings(&[(1, 0), (0, 1), (1, 1)])),
+    ];
+    for &dtype in DType::FLOATS {
+        for (x, w, options) in &cases {
+            assert!(check(&rt, &ask(&rt, dtype, true, x, w, options)) > 0);
+        }
+    }
+}
+
+fn conv2d(x: &[usize], w: &[usize], options: &ConvOptions<'_>) -> String {
+    let (x, w) = (Tensor::zeros(x, DType::F32).unwrap(), Tensor::zeros(w, DType::F32).unwrap());
+    runtime().conv2d(&x, &w, options).unwrap_err().to_string()
+}
+
+#[test]
+fn bad_attributes_are_refused_with_the_reason() {
+    let o = ConvOptions::new;
+    let (x, w) = (&[1, 4, 5, 5][..], &[4, 4, 3, 3][..]);
+    for (options, why) in [
+        (o().stride(0), "a stride of 0"),
+        (o().dilation(0), "a dilation of 0"),
+        (o().groups(0), "0 groups"),
+        (o().groups(3), "4 input channels in 3 groups"),
+        (o().dilation(3), "reaches over 7 elements is larger than the padded input of 5"),
+        (o().strides(&[1, 2, 3]), "3 strides for 2 axes"),
+        (o().paddings(&[(1, 1); 9]), "more than three paddings"),
+        (o().padding(usize::MAX), "overflow"),
+        (o().dilation(usize::MAX), "overflow"),
+        (o().padding(1 << 40), "an attribute exceeds"),
+        (o().output_padding(1), "belongs to transposed"),
+    ] {
+        let found = conv2d(x, w, &options);
+        assert!(found.contains(why), "{found}");
+    }
+    assert!(conv2d(&[1, 4, 5], w, &o()).contains("must have 4 axes"));
+    assert!(conv2d(x, &[4, 4, 3], &o()).contains("must have 4 axes"));
+    assert!(conv2d(x, &[4, 3, 3, 3], &o()).contains("the weights take 3"));
+    assert!(conv2d(x, &[4, 4, 0, 3], &o()).contains("size 0"));
+    assert!(conv2d(x, &[3, 2, 3, 3], &o().groups(2)).contains("do not fall into 2 groups"));
+    let bias = Tensor::zeros(&[3], DType::F32).unwrap();
+    assert!(conv2d(x, w, &o().bias(&bias)).contains("4 output channels"));
+    let bias = Tensor::zeros(&[4], DType::F64).unwrap();
+    assert!(conv2d(x, w, &o().bias(&bias)).contains("cast one of them"));
+}
+
+#[test]
+fn bad_operands_and_outputs_are_refused_with_the_reason() {
+    let rt = runtime();
+    let o = ConvOptions::new();
+    let (x, w) = (
+        Tensor::zeros(&[1, 4, 5, 5], DType::F32).unwrap(),
+        Tensor::zeros(&[4, 4, 3, 3], DType::F32).unwrap(),
+    );
+    let whole = Tensor::zeros(&[1, 4, 5, 5], DType::I32).unwrap();
+    assert!(rt.conv2d(&whole, &w, &o).unwrap_err().to_string().contains("cast to f32"));
+    let mut out = Tensor::zeros(&[1, 4, 5, 5], DType::F32).unwrap();
+    assert!(rt.conv2d_into(&x, &w, &o, &mut out).unwrap_err().to_string().contains("the result is 1×4×3×3"));
+    let mut out = Tensor::zeros(&[1, 4, 3, 3], DType::F64).unwrap();
+    assert!(rt.conv2d_into(&x, &w, &o, &mut out).unwrap_err().to_string().contains("cast one"));
+    let t = |options: &ConvOptions<'_>| rt.conv_transpose2d(&x, &w, options).unwrap_err().to_string();
+    assert!(t(&ConvOptions::new().output_padding(1)).contains("must be less than the stride"));
+    assert!(t(&ConvOptions::new().same()).contains("give it explicitly"));
+    assert!(t(&ConvOptions::new().padding(4)).contains("leaves nothing"));
+    assert!(t(&ConvOptions::new().groups(3)).contains("multiple of the groups"));
+    assert!(t(&ConvOptions::new().stride(usize::MAX)).contains("overflows"));
+    // A broadcast input of more elements than any memory holds.
+    let one = Tensor::scalar(1.0f32);
+    let wide = one.broadcast_to(&[1, 1, 1 << 31, 1 << 30]).unwrap();
+    let single = Tensor::full(1.0f32, &[1, 1, 1, 1]).unwrap();
+    assert!(rt.conv2d(&wide, &single, &o).is_err());
+}
+
+#[test]
+fn same_padding_keeps_the_size_and_layouts_agree() {
+    let rt = runtime();
+    let x: Vec<f32> = (0..2 * 3 * 4 * 5).map(|i| (i % 7) as f32 - 3.0).collect();
+    let w: Vec<f32> = (0..2 * 3 * 2 * 3).map(|i| (i % 5) as f32 - 2.0).collect();
+    let (x, w) = (
+        TensorView::from_slice(&x, &[2, 3, 4, 5]).unwrap(),
+        TensorView::from_slice(&w, &[2, 3, 2, 3]).unwrap(),
+    );
+    let first = rt.conv2d(x, w, &ConvOptions::new().same()).unwrap();
+    assert_eq!(first.shape(), [2, 2, 4, 5]);
+    let last =
+        rt.conv2d(x.permute(&[0, 2, 3, 1]).unwrap(), w, &ConvOptions::new().same().channels_last()).unwrap();
+    assert_eq!(last.shape(), [2, 4, 5, 2]);
+    let turned = last.permute(&[0, 3, 1, 2]).unwrap();
+    assert_eq!(first.to_vec::<f32>().unwrap(), turned.to_vec::<f32>().unwrap());
+    let strided = rt.conv2d(x, w, &ConvOptions::new().same().stride(2)).unwrap();
+    assert_eq!(strided.shape(), [2, 2, 2, 3]);
+}

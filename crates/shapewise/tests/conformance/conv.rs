@@ -1,0 +1,220 @@
+//! Convolutions, plain and transposed.
+
+use proptest::prelude::*;
+use shapewise::ops::conv::ConvOptions;
+use shapewise::ops::{Activation, OperationKind};
+use shapewise::{DType, Runtime, TensorViewMut};
+
+use crate::common::compare::{Tolerance, precision};
+use crate::common::data::Grade;
+use crate::common::numbers::Numbers;
+use crate::common::operand::{Arrangement, Operand, arrangement};
+use crate::runner::{Suite, each};
+
+#[derive(Clone, Debug)]
+struct Case {
+    dtype: DType,
+    transposed: bool,
+    last: bool,
+    batch: usize,
+    groups: usize,
+    /// Input and output channels of a group.
+    channels: (usize, usize),
+    input: Vec<usize>,
+    kernel: Vec<usize>,
+    stride: Vec<usize>,
+    dilation: Vec<usize>,
+    padding: Vec<(usize, usize)>,
+    bias: bool,
+    activation: Activation,
+    grade: Grade,
+    layouts: [Arrangement; 3],
+    seed: u64,
+}
+
+/// Along one axis: input, kernel, stride, dilation, padding.
+type Line = (usize, usize, usize, usize, (usize, usize));
+
+fn line() -> impl Strategy<Value = Line> {
+    let usual = (1usize..24, prop::sample::select(vec![1usize, 3]), 1usize..3, Just(1usize));
+    let any = (1usize..12, 1usize..6, 1usize..5, 1usize..4);
+    let both = prop_oneof![3 => usual, 1 => any];
+    (both, 0usize..3, 0usize..3).prop_map(|((input, kernel, stride, dilation), before, after)| {
+        // Enough padding that the kernel fits.
+        let reach = (kernel - 1) * dilation + 1;
+        let short = reach.saturating_sub(input + before + after);
+        (input, kernel, stride, dilation, (before, after + short))
+    })
+}
+
+/// Layers of the kinds that special kernels are made for.
+fn lines() -> impl Strategy<Value = Vec<Line>> {
+    let three = (1usize..30, 1usize..30, 0usize..2)
+        .prop_map(|(h, w, p)| [h, w].map(|n| (n + 2, 3, 1, 1, (p, p))).to_vec());
+    let one = (1usize..20, 1usize..20).prop_map(|(h, w)| [h, w].map(|n| (n, 1, 1, 1, (0, 0))).to_vec());
+    prop_oneof![4 => prop::collection::vec(line(), 1..4), 3 => three, 3 => one]
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let activation = prop::sample::select(vec![
+        Activation::None,
+        Activation::None,
+        Activation::Relu,
+        Activation::LeakyRelu { slope: 0.25 },
+        Activation::Tanh,
+    ]);
+    let grades =
+        [Grade::Ordinary, Grade::Ordinary, Grade::Whole, Grade::Special, Grade::Denormal, Grade::Huge];
+    let groups = prop_oneof![4 => (Just(1usize), 1usize..20, 1usize..20), 2 => (1usize..20, Just(1), Just(1)),
+        1 => (1usize..4, 1usize..5, 1usize..5)];
+    (
+        (prop::sample::select(DType::FLOATS), 0usize..6, any::<bool>(), 0usize..4, groups),
+        (lines(), any::<bool>(), activation),
+        (prop::sample::select(grades.to_vec()), arrangement(), arrangement(), arrangement(), any::<u64>()),
+    )
+        .prop_map(|((dtype, kind, last, batch, (groups, c, o)), (lines, bias, activation), rest)| {
+            let (grade, x, w, y, seed) = rest;
+            let axis = |of: fn(&Line) -> usize| lines.iter().map(of).collect();
+            Case {
+                dtype,
+                transposed: kind == 0,
+                last,
+                batch,
+                groups,
+                channels: (c, o),
+                input: axis(|l| l.0),
+                kernel: axis(|l| l.1),
+                stride: axis(|l| l.2),
+                dilation: axis(|l| l.3),
+                padding: if kind == 0 { vec![(0, 0)] } else { lines.iter().map(|l| l.4).collect() },
+                bias,
+                activation,
+                grade,
+                layouts: [x, w, y.writable()],
+                seed,
+            }
+        })
+        .prop_filter("small enough", |case| case.products() <= 3_000_000)
+}
+
+impl Case {
+    fn output(&self) -> Vec<usize> {
+        (0..self.input.len())
+            .map(|i| {
+                let reach = (self.kernel[i] - 1) * self.dilation[i] + 1;
+                if self.transposed {
+                    return (self.input[i] - 1) * self.stride[i] + reach;
+                }
+                (self.input[i] + self.padding[i].0 + self.padding[i].1 - reach) / self.stride[i] + 1
+            })
+            .collect()
+    }
+
+    fn products(&self) -> usize {
+        let outputs: usize = self.output().iter().product();
+        let taps: usize = self.kernel.iter().product();
+        self.batch.max(1) * self.groups * self.channels.0 * self.channels.1 * outputs * taps
+    }
+
+    fn image(&self, channels: usize, sizes: &[usize]) -> Vec<usize> {
+        let mut shape = vec![self.batch];
+        if !self.last {
+            shape.push(channels);
+        }
+        shape.extend(sizes);
+        if self.last {
+            shape.push(channels);
+        }
+        shape
+    }
+
+    fn weights(&self) -> Vec<usize> {
+        let (c, o) = self.channels;
+        let mut shape = if self.transposed { vec![self.groups * c, o] } else { vec![self.groups * o, c] };
+        shape.extend(&self.kernel);
+        shape
+    }
+
+    fn run(&self, rt: &Runtime, operands: &[Operand], out: TensorViewMut<'_>) -> shapewise::Result<()> {
+        let mut options = ConvOptions::new()
+            .strides(&self.stride)
+            .dilations(&self.dilation)
+            .paddings(&self.padding)
+            .groups(self.groups)
+            .activation(self.activation);
+        if self.last {
+            options = options.channels_last();
+        }
+        if self.bias {
+            options = options.bias(operands[2].view());
+        }
+        let (x, w) = (operands[0].view(), operands[1].view());
+        // The output lives as long as the operands: what is borrowed here is only used in the call.
+        match (self.input.len(), self.transposed) {
+            (1, false) => rt.conv1d_into(x, w, &options, out),
+            (2, false) => rt.conv2d_into(x, w, &options, out),
+            (_, false) => rt.conv3d_into(x, w, &options, out),
+            (1, true) => rt.conv_transpose1d_into(x, w, &options, out),
+            (2, true) => rt.conv_transpose2d_into(x, w, &options, out),
+            (_, true) => rt.conv_transpose3d_into(x, w, &options, out),
+        }
+    }
+}
+
+#[test]
+fn conv() {
+    let mut suite = Suite::new(OperationKind::Conv);
+    each(300, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
+    let channels = (case.groups * case.channels.0, case.groups * case.channels.1);
+    // Weights of ordinary size under special or huge inputs: products that overflow differ by the order of sums.
+    let weights = if case.grade == Grade::Huge { Grade::Denormal } else { case.grade };
+    let operands = [
+        Operand::new(
+            case.dtype,
+            &case.image(channels.0, &case.input),
+            &case.layouts[0],
+            case.grade,
+            case.seed,
+        ),
+        Operand::new(case.dtype, &case.weights(), &case.layouts[1], weights, case.seed ^ 1),
+        Operand::new(case.dtype, &[channels.1], &Arrangement::PLAIN, Grade::Ordinary, case.seed ^ 2),
+    ];
+    let tolerance = tolerance(case, &operands);
+    suite.check(
+        || {
+            vec![Operand::new(
+                case.dtype,
+                &case.image(channels.1, &case.output()),
+                &case.layouts[2],
+                Grade::Whole,
+                1,
+            )]
+        },
+        |rt, out| case.run(rt, &operands, out[0].view_mut()),
+        |_, _| tolerance,
+    )
+}
+
+/// How far a kernel may be from the reference, which sums in f64.
+///
+/// A sum of `n` products errs by at most `n` roundings of the sum of their sizes, in practice far less. Winograd's
+/// F(4,3) multiplies by up to 100 on the way in (rows of `Bᵀ` add up to 10, twice), by 1 for the weights and by 361
+/// on the way out (rows of `Aᵀ` up to 19), of which inputs and outputs of ordinary sizes see about a thirtieth: its
+/// results are allowed to be 100 roundings of the largest sum away.
+fn tolerance(case: &Case, operands: &[Operand]) -> Tolerance {
+    let short = case.dtype.size() == 2;
+    let (epsilon, tiny) = precision(if short { DType::F32 } else { case.dtype });
+    let largest = |operand: &Operand| match operand.numbers() {
+        Numbers::Real(values) => values.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs())),
+        _ => 0.0,
+    };
+    let steps = (case.channels.0 * case.kernel.iter().product::<usize>()) as f64;
+    let sum = steps * largest(&operands[0]) * largest(&operands[1]) + largest(&operands[2]);
+    // Transformed weights may fall below the smallest normal number, and lose up to one smallest number each.
+    let lost = tiny * 1e3 * steps * largest(&operands[0]).max(1.0);
+    Tolerance { ulps: if short { 1.0 } else { 4.0 }, absolute: 100.0 * epsilon * sum + lost }
+}
