@@ -1,7 +1,7 @@
 //! A workload's inputs, and an f64 reference at sampled entries with a stated tolerance.
 
 use crate::buffer::{Buffer, Random};
-use crate::workload::{Over, Pointwise, Task};
+use crate::workload::{Conv, Over, Pointwise, Task};
 
 /// Added to the variance in both norms.
 pub const EPSILON: f32 = 1e-5;
@@ -74,6 +74,7 @@ impl Problem {
 
 fn make_inputs(task: &Task) -> Vec<Buffer> {
     let lengths = match *task {
+        Task::Conv(conv) => conv.shapes()[..2].iter().map(|shape| shape.iter().product()).collect(),
         Task::Matmul { batch, m, k, n, .. } => vec![batch * m * k, batch * k * n],
         Task::Elementwise { n, .. } => vec![n, n],
         Task::Sum { rows, cols, .. } | Task::Softmax { rows, cols } => vec![rows * cols],
@@ -95,6 +96,7 @@ fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
     let x = &inputs[input::X];
     let at = |i: usize| f64::from(x[i]);
     match *task {
+        Task::Conv(conv) => conv_point(&conv, x, &inputs[input::WEIGHT], index),
         Task::Matmul { m, k, n, transposed, .. } => {
             let y = &inputs[input::Y];
             let (row, j) = (index / n, index % n);
@@ -168,6 +170,26 @@ fn attention_point(inputs: &[Buffer], index: usize, length: usize, dim: usize, c
     Point { index, value: sum / total, allowed: allowed(magnitude / total, keys + dim) }
 }
 
+fn conv_point(conv: &Conv, x: &[f32], w: &[f32], index: usize) -> Point {
+    let [[_, inputs, height, width], [_, depth, kernel, _], [_, outputs, down, across]] = conv.shapes();
+    let (column, row) = (index % across, index / across % down);
+    let (o, n) = (index / (across * down) % outputs, index / (across * down) / outputs);
+    let first = o / (outputs / conv.groups) * depth;
+    let (mut value, mut magnitude) = (0.0, 0.0);
+    for tap in 0..depth * kernel * kernel {
+        let (c, ky, kx) = (tap / (kernel * kernel), tap / kernel % kernel, tap % kernel);
+        let (y, x_at) = (row * conv.stride + ky, column * conv.stride + kx);
+        let inside = |at: usize, size: usize| at.checked_sub(conv.padding).filter(|&at| at < size);
+        if let (Some(y), Some(at)) = (inside(y, height), inside(x_at, width)) {
+            let place = ((n * inputs + first + c) * height + y) * width + at;
+            let product = f64::from(x[place]) * f64::from(w[o * depth * kernel * kernel + tap]);
+            value += product;
+            magnitude += product.abs();
+        }
+    }
+    Point { index, value, allowed: allowed(magnitude, depth * kernel * kernel) }
+}
+
 fn norm_point(inputs: &[Buffer], index: usize, c: usize, mean: f64, variance: f64, terms: usize) -> Point {
     let x = f64::from(inputs[input::X][index]);
     let (weight, bias) = (f64::from(inputs[input::WEIGHT][c]), f64::from(inputs[input::BIAS][c]));
@@ -198,6 +220,25 @@ mod tests {
         out[0] = f32::NAN;
         assert_eq!(problem.error(&out), f64::INFINITY);
         assert_eq!(problem.error(&[]), f64::INFINITY);
+    }
+
+    #[test]
+    fn convolutions_have_a_reference() {
+        let conv = Conv {
+            batch: 1,
+            inputs: 2,
+            height: 2,
+            width: 2,
+            outputs: 2,
+            kernel: 1,
+            stride: 1,
+            padding: 0,
+            groups: 2,
+        };
+        let problem = Problem::new(Task::Conv(conv));
+        let (x, w) = (&problem.inputs[0], &problem.inputs[1]);
+        let answer: Vec<f32> = (0..8).map(|i| x[i] * w[i / 4]).collect();
+        assert!(problem.error(&answer) <= 1.0);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fmt;
 pub const DEFAULT_LIST: &str = include_str!("../workloads.json");
 
 /// Kinds of the list format that Shapewise does not offer yet: skipped with a word, not an error.
-const NOT_YET: [&str; 6] = ["int8mm", "conv", "fft", "rnn", "sparse", "quant"];
+const NOT_YET: [&str; 5] = ["int8mm", "fft", "rnn", "sparse", "quant"];
 
 /// One named piece of work.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +24,8 @@ pub struct Workload {
 /// What is computed, with its sizes. All data is f32, row major and contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
+    /// A square convolution of images, channels first.
+    Conv(Conv),
     /// C[m,n] = A[m,k] · B[k,n], `batch` times; with `transposed`, B is stored as [n,k].
     Matmul { batch: usize, m: usize, k: usize, n: usize, transposed: bool },
     /// One pass over vectors of `n` elements.
@@ -38,6 +40,32 @@ pub enum Task {
     BatchNorm { batch: usize, channels: usize, plane: usize },
     /// Scaled dot-product attention of `heads` heads, as many queries as keys.
     Attention { heads: usize, length: usize, dim: usize, causal: bool },
+}
+
+/// Sizes of a convolution of `batch` images of `inputs` planes with a kernel of `kernel` × `kernel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conv {
+    pub batch: usize,
+    pub inputs: usize,
+    pub height: usize,
+    pub width: usize,
+    pub outputs: usize,
+    pub kernel: usize,
+    pub stride: usize,
+    pub padding: usize,
+    pub groups: usize,
+}
+
+impl Conv {
+    /// Sizes of input, weights and output.
+    pub fn shapes(&self) -> [[usize; 4]; 3] {
+        let out = |size: usize| (size + 2 * self.padding - self.kernel) / self.stride + 1;
+        [
+            [self.batch, self.inputs, self.height, self.width],
+            [self.outputs, self.inputs / self.groups, self.kernel, self.kernel],
+            [self.batch, self.outputs, out(self.height), out(self.width)],
+        ]
+    }
 }
 
 /// The element-wise operations of the list.
@@ -68,6 +96,8 @@ impl Task {
     /// The group under which results are summed up.
     pub fn group(&self) -> Group {
         match self {
+            Self::Conv(conv) if conv.groups > 1 && conv.groups == conv.inputs => Group::Depthwise,
+            Self::Conv(_) => Group::Conv,
             Self::Matmul { .. } => Group::Matmul,
             Self::Elementwise { .. } => Group::Elementwise,
             Self::Attention { .. } => Group::Attention,
@@ -78,6 +108,7 @@ impl Task {
     /// Number of elements of the answer.
     pub fn output_len(&self) -> usize {
         match *self {
+            Self::Conv(conv) => conv.shapes()[2].iter().product(),
             Self::Matmul { batch, m, n, .. } => batch * m * n,
             Self::Elementwise { n, .. } => n,
             Self::Sum { over: Over::All, .. } => 1,
@@ -98,6 +129,7 @@ impl Task {
     fn elements(&self) -> u128 {
         let product = |sizes: &[usize]| sizes.iter().map(|&s| s as u128).product::<u128>();
         match *self {
+            Self::Conv(conv) => conv.shapes().iter().map(|shape| product(shape)).sum(),
             Self::Matmul { batch, m, k, n, .. } => {
                 product(&[batch, m, k]) + product(&[batch, k, n]) + product(&[batch, m, n])
             }
@@ -117,6 +149,10 @@ impl Task {
 /// A family of workloads with one bar to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
+    /// Convolutions over channels.
+    Conv,
+    /// Convolutions of single channels.
+    Depthwise,
     /// Matrix products.
     Matmul,
     /// Element-wise operations.
@@ -130,6 +166,8 @@ pub enum Group {
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Conv => "conv",
+            Self::Depthwise => "depthwise conv",
             Self::Matmul => "matmul",
             Self::Elementwise => "elementwise",
             Self::ReduceAndNorm => "reduce, softmax, norm",
@@ -210,6 +248,7 @@ impl<'a> Entry<'a> {
     fn task(&self) -> Result<Option<Task>> {
         let kind = self.text("kind")?;
         let task = match kind {
+            "conv" => Task::Conv(self.conv()?),
             "matmul" => Task::Matmul {
                 batch: self.size_or("batch", 1)?,
                 m: self.size("m")?,
@@ -234,10 +273,32 @@ impl<'a> Entry<'a> {
             },
             known if NOT_YET.contains(&known) => return Ok(None),
             other => bail!(
-                "unknown kind `{other}`: expected matmul, elementwise, reduce, softmax, layernorm, batchnorm or attention"
+                "unknown kind `{other}`: expected conv, matmul, elementwise, reduce, softmax, layernorm, batchnorm or attention"
             ),
         };
         Ok(Some(task))
+    }
+
+    fn conv(&self) -> Result<Conv> {
+        let padding = self.0.get("pad").and_then(Value::as_u64).context("`pad` must be a whole number")?;
+        let conv = Conv {
+            batch: self.size("b")?,
+            inputs: self.size("cin")?,
+            height: self.size("h")?,
+            width: self.size("w")?,
+            outputs: self.size("cout")?,
+            kernel: self.size("kh")?,
+            stride: self.size("stride")?,
+            padding: usize::try_from(padding).ok().filter(|&p| p < 1 << 20).context("`pad` is too large")?,
+            groups: self.size("groups")?,
+        };
+        if !conv.inputs.is_multiple_of(conv.groups) || !conv.outputs.is_multiple_of(conv.groups) {
+            bail!("`cin` and `cout` must be multiples of `groups`");
+        }
+        if conv.kernel > conv.height.min(conv.width) + 2 * conv.padding {
+            bail!("`kh` is larger than the padded image");
+        }
+        Ok(conv)
     }
 
     fn pointwise(&self) -> Result<Pointwise> {
@@ -276,7 +337,7 @@ mod tests {
     #[test]
     fn default_list_parses() {
         let list = parse(DEFAULT_LIST).unwrap();
-        assert_eq!(list.workloads.len(), 42);
+        assert_eq!(list.workloads.len(), 47);
         assert!(list.skipped.is_empty());
     }
 

@@ -6,6 +6,7 @@
 mod c_blas;
 mod ours;
 mod rust_attention;
+mod rust_conv;
 mod rust_matmul;
 mod rust_norm;
 mod rust_pointwise;
@@ -106,6 +107,7 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
     let threads = setup.threads;
     let mut all = ours::enter(problem, &setup.runtime)?;
     all.extend(match problem.task {
+        Task::Conv(conv) => rust_conv::enter(problem, &conv)?,
         Task::Matmul { .. } => {
             let mut peers = rust_matmul::enter(problem, threads)?;
             peers.extend(c_blas::enter(problem, threads));

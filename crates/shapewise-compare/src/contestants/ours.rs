@@ -4,9 +4,10 @@
 
 use super::{Contestant, Entrants, OURS};
 use crate::problem::{EPSILON, Problem, input};
-use crate::workload::{Over, Pointwise, Task};
+use crate::workload::{Conv, Over, Pointwise, Task};
 use anyhow::Result;
 use shapewise::ops::attention::{AttentionOptions, Causality};
+use shapewise::ops::conv::ConvOptions;
 use shapewise::ops::elementwise::Program;
 use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
@@ -57,6 +58,7 @@ fn tensor(problem: &Problem, place: usize, shape: &[usize]) -> Result<Tensor> {
 /// All ways in which Shapewise does this problem.
 pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
     match problem.task {
+        Task::Conv(sizes) => conv(problem, runtime, &sizes),
         Task::Matmul { .. } => matmul(problem, runtime),
         Task::Elementwise { op, n } => elementwise(problem, runtime, op, n),
         Task::Sum { over, rows, cols } => sum(problem, runtime, over, rows, cols),
@@ -112,6 +114,14 @@ impl Weights {
     fn options(&self) -> NormOptions<'_> {
         NormOptions::new().scale(&self.scale).bias(&self.bias).eps(f64::from(EPSILON))
     }
+}
+
+fn conv<'a>(problem: &Problem, runtime: &'a Runtime, sizes: &Conv) -> Result<Entrants<'a>> {
+    let [x, weights, out] = sizes.shapes();
+    let (x, weights) = (tensor(problem, input::X, &x)?, tensor(problem, input::WEIGHT, &weights)?);
+    let options = ConvOptions::new().stride(sizes.stride).padding(sizes.padding).groups(sizes.groups);
+    let call = move |out: &mut Tensor| runtime.conv2d_into(&x, &weights, &options, out);
+    Ok(vec![owned(OURS, Tensor::zeros(&out, DType::F32)?, call)])
 }
 
 fn matmul<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {

@@ -2,5 +2,6 @@
 
 pub mod compare;
 pub mod data;
+pub mod layers;
 pub mod numbers;
 pub mod operand;

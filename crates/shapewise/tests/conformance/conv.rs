@@ -7,6 +7,7 @@ use shapewise::{DType, Runtime, TensorViewMut};
 
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
+use crate::common::layers::{MOBILENET_V2, RESNET50};
 use crate::common::numbers::Numbers;
 use crate::common::operand::{Arrangement, Operand, arrangement};
 use crate::runner::{Suite, each};
@@ -217,4 +218,34 @@ fn tolerance(case: &Case, operands: &[Operand]) -> Tolerance {
     // Transformed weights may fall below the smallest normal number, and lose up to one smallest number each.
     let lost = tiny * 1e3 * steps * largest(&operands[0]).max(1.0);
     Tolerance { ulps: if short { 1.0 } else { 4.0 }, absolute: 100.0 * epsilon * sum + lost }
+}
+
+/// The layers of real networks, on images of a quarter of the pixels: the plain loops have to keep up.
+#[test]
+fn layers_of_networks() {
+    let mut suite = Suite::new(OperationKind::Conv);
+    for layer in RESNET50.iter().chain(MOBILENET_V2) {
+        let depth = layer.inputs / layer.groups;
+        let case = Case {
+            dtype: DType::F32,
+            transposed: false,
+            last: false,
+            batch: 1,
+            groups: layer.groups,
+            channels: (depth, layer.outputs / layer.groups),
+            input: vec![layer.size.div_ceil(2); 2],
+            kernel: vec![layer.kernel; 2],
+            stride: vec![layer.stride; 2],
+            dilation: vec![1; 2],
+            padding: vec![(layer.kernel / 2, layer.kernel / 2); 2],
+            bias: true,
+            activation: Activation::Relu,
+            grade: Grade::Ordinary,
+            layouts: [Arrangement::PLAIN; 3],
+            seed: 7,
+        };
+        if let Err(why) = check(&mut suite, &case) {
+            panic!("{}: {why}", layer.name);
+        }
+    }
 }

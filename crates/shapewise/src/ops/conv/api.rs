@@ -1,7 +1,7 @@
 //! The calls: `rt.conv2d(&x, &w, &options)`, into a given output, along one or three axes, and transposed.
 
 use super::options::{ConvLayout, ConvOptions, Resolved};
-use super::{ConvAttributes, geometry};
+use super::{ConvAttributes, Kept, geometry};
 use crate::error::{Error, Result};
 use crate::ops::{Operation, Request};
 use crate::runtime::Runtime;
@@ -21,7 +21,7 @@ macro_rules! calls {
                 let (x, weights) = (x.into(), weights.into());
                 let plan = Plan::new(which, &x, &weights, options)?;
                 let mut out = self.allocate(&plan.shape, x.dtype())?;
-                self.convolve(&plan, &x, &weights, options, out.view_mut()?)?;
+                self.convolve(&plan, &x, &weights, options, None, out.view_mut()?)?;
                 Ok(out)
             }
 
@@ -36,7 +36,7 @@ macro_rules! calls {
                 let which = Which { name: stringify!($call), axes: $axes, transposed: $transposed };
                 let (x, weights) = (x.into(), weights.into());
                 let plan = Plan::new(which, &x, &weights, options)?;
-                self.convolve(&plan, &x, &weights, options, out.into_view_mut()?)
+                self.convolve(&plan, &x, &weights, options, None, out.into_view_mut()?)
             }
         )*}
     };
@@ -54,12 +54,13 @@ calls! {
 }
 
 impl Runtime {
-    fn convolve<'a>(
+    pub(super) fn convolve<'a>(
         &self,
         plan: &Plan,
         x: &TensorView<'a>,
         weights: &TensorView<'a>,
         options: &ConvOptions<'a>,
+        kept: Option<&'a (Kept, Tensor)>,
         out: TensorViewMut<'a>,
     ) -> Result<()> {
         let name = plan.which.name;
@@ -73,11 +74,15 @@ impl Runtime {
         let input = plan.which.image(x.layout(), options.layout)?;
         let output = plan.which.image(out.layout(), options.layout)?;
         let kernel = plan.which.weights(weights.layout(), plan.groups)?;
-        self.ask(Operation::Conv(plan.attributes), |request: &mut Request<'a>| {
+        let attributes = ConvAttributes { kept: kept.map(|kept| kept.0), ..plan.attributes };
+        self.ask(Operation::Conv(attributes), |request: &mut Request<'a>| {
             request.input(&x.with_layout(input)?);
             request.input(&weights.with_layout(kernel)?);
             if let Some(bias) = &options.bias {
                 request.input(bias);
+            }
+            if let Some((_, tensor)) = kept {
+                request.input(&tensor.view());
             }
             request.output(out.with_layout(output)?);
             Ok(())
@@ -87,10 +92,10 @@ impl Runtime {
 
 /// Which of the calls it is.
 #[derive(Clone, Copy)]
-struct Which {
-    name: &'static str,
-    axes: usize,
-    transposed: bool,
+pub(super) struct Which {
+    pub name: &'static str,
+    pub axes: usize,
+    pub transposed: bool,
 }
 
 impl Which {
@@ -134,16 +139,21 @@ fn arranged(layout: &Layout, axes: impl Iterator<Item = Option<usize>>) -> Resul
 }
 
 /// A convolution that was checked.
-struct Plan {
+pub(super) struct Plan {
     which: Which,
     attributes: ConvAttributes,
-    groups: usize,
+    pub groups: usize,
     /// Of the result as the user sees it.
-    shape: Shape,
+    pub shape: Shape,
 }
 
 impl Plan {
-    fn new(
+    /// Weights as G×O/G×C/G×kd×kh×kw.
+    pub fn weights<'a>(&self, weights: &TensorView<'a>) -> Result<TensorView<'a>> {
+        weights.with_layout(self.which.weights(weights.layout(), self.groups)?)
+    }
+
+    pub fn new(
         which: Which,
         x: &TensorView<'_>,
         weights: &TensorView<'_>,
@@ -243,6 +253,7 @@ fn attributes(
         transposed: which.transposed,
         bias: options.bias.is_some(),
         activation: options.activation,
+        kept: None,
     };
     let mut sizes = [1; 3];
     for axis in 3 - which.axes..3 {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::cpu_image::{Fill, Frame, SLACK};
 use super::geometry::Geometry;
 use crate::backends::cpu::real::{Real, RealTask, Vectors};
-use crate::backends::cpu::simd::Float;
+use crate::backends::cpu::simd::{Float, Lanes};
 use crate::ops::Activation;
 use crate::ops::matmul::cpu_finish::apply;
 use crate::ops::matmul::cpu_problem::Real as Computed;
@@ -135,61 +135,60 @@ where
         to: *mut T,
     ) {
         let n = self.g.output[2];
-        let mut x = 0;
-        if let ([w0, w1, w2, w3, w4, w5, w6, w7, w8], [..]) = (weights, offsets) {
-            // Nine weights stay in registers.
-            let w = [*w0, *w1, *w2, *w3, *w4, *w5, *w6, *w7, *w8].map(|w| s.splat(w));
-            while x < n {
-                let mut sums = [s.splat(self.bias); VECTORS];
-                for (&w, &offset) in w.iter().zip(offsets) {
-                    let at = from.wrapping_add(offset + x);
-                    for (i, sum) in sums.iter_mut().enumerate() {
-                        // SAFETY: the frame has slack for vectors after its last element.
-                        *sum = s.mul_add(w, unsafe { s.load(at.add(i * S::LANES)) }, *sum);
-                    }
-                }
-                // SAFETY: the row has the columns that are written.
-                unsafe { self.write(s, sums, to.add(x), n - x) };
-                x += VECTORS * S::LANES;
-            }
-            return;
-        }
-        while x < n {
+        let nine = weights.first_chunk::<9>().map(|w| w.map(|w| s.splat(w)));
+        for x in (0..n).step_by(VECTORS * S::LANES) {
             let mut sums = [s.splat(self.bias); VECTORS];
-            for (&w, &offset) in weights.iter().zip(offsets) {
-                let (w, at) = (s.splat(w), from.wrapping_add(offset + x));
+            // SAFETY: the frame has slack for vectors after its last element.
+            let add = |sums: &mut [S::V; VECTORS], w: S::V, offset: usize| unsafe {
+                let at = from.add(offset + x);
                 for (i, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: as above.
-                    *sum = s.mul_add(w, unsafe { s.load(at.add(i * S::LANES)) }, *sum);
+                    *sum = s.mul_add(w, s.load(at.add(i * S::LANES)), *sum);
                 }
+            };
+            if let (Some(w), true) = (nine, weights.len() == 9) {
+                // Nine weights stay in registers.
+                (0..9).for_each(|tap| add(&mut sums, w[tap], offsets[tap]));
+            } else {
+                weights.iter().zip(offsets).for_each(|(&w, &offset)| add(&mut sums, s.splat(w), offset));
             }
-            // SAFETY: as above.
+            // SAFETY: the row has the columns that are written.
             unsafe { self.write(s, sums, to.add(x), n - x) };
-            x += VECTORS * S::LANES;
         }
     }
 
     /// # Safety
     /// `columns` or all of the sums can be written; they are aligned if they are streamed.
     #[inline(always)]
-    unsafe fn write<S: Vectors<T>>(&self, s: S, sums: [S::V; VECTORS], to: *mut T, columns: usize) {
+    unsafe fn write<S: Vectors<T>>(&self, s: S, mut sums: [S::V; VECTORS], to: *mut T, columns: usize) {
+        if self.activation != Activation::None {
+            activate(s, &mut sums, self.activation);
+        }
         for (i, sum) in sums.into_iter().enumerate() {
             let at = i * S::LANES;
             if at >= columns {
                 break;
             }
-            let y = if self.activation == Activation::None { sum } else { apply(s, sum, self.activation) };
             // SAFETY: so many columns are left.
             unsafe {
                 if columns - at < S::LANES {
-                    s.write_first(to.add(at), y, columns - at);
+                    s.write_first(to.add(at), sum, columns - at);
                 } else if self.stream {
-                    s.write_past_cache(to.add(at), y);
+                    s.write_past_cache(to.add(at), sum);
                 } else {
-                    s.write(to.add(at), y);
+                    s.write(to.add(at), sum);
                 }
             }
         }
+    }
+}
+
+/// The activation of every vector, by way of memory: written once, whatever is inlined.
+#[inline(always)]
+fn activate<W: Computed, S: Lanes<W>, const N: usize>(s: S, sums: &mut [S::V; N], activation: Activation) {
+    let mut rest = N;
+    while std::hint::black_box(rest) > 0 {
+        rest -= 1;
+        sums[rest] = apply(s, sums[rest], activation);
     }
 }
 
@@ -270,10 +269,11 @@ where
                     *sum = s.mul_add(v, w, *sum);
                 }
             }
-            for (i, &sum) in sums.iter().enumerate() {
+            if self.activation != Activation::None {
+                activate(s, &mut sums, self.activation);
+            }
+            for (i, &y) in sums.iter().enumerate() {
                 let to = to.wrapping_offset(i as isize * g.y[4]).wrapping_add(c);
-                let y =
-                    if self.activation == Activation::None { sum } else { apply(s, sum, self.activation) };
                 // SAFETY: the pixel has these channels.
                 unsafe { if lanes == S::LANES { s.write(to, y) } else { s.write_first(to, y, lanes) } };
             }

@@ -7,7 +7,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::cpu_image::{Frame, SLACK, gather_weights, weights_in_a_row};
+use super::cpu_image::{Frame, SLACK, weight_rows};
 use super::geometry::Geometry;
 use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::{Isa, Lanes};
@@ -85,16 +85,8 @@ pub(super) unsafe fn pack_weights<T: Real>(
         let (start, rows) = tiles.piece(tile);
         let start = first + start;
         let from = w.wrapping_offset(group as isize * g.w[0] + start as isize * g.w[1]);
-        let same = size_of::<T>() == size_of::<T::Wide>() && weights_in_a_row(g);
-        let (at, across) = if same {
-            (from.cast::<T::Wide>(), g.w[1])
-        } else {
-            for i in 0..rows {
-                // SAFETY: the channel exists, and there is room for the rows of a tile.
-                unsafe { gather_weights(g, from.wrapping_offset(i as isize * g.w[1]), row.add(i * cut.k)) };
-            }
-            (row.cast_const(), cut.k as isize)
-        };
+        // SAFETY: the channels exist, and there is room for the rows of a tile.
+        let (at, across) = unsafe { weight_rows(g, from, rows, row) };
         for pass in 0..cut.depths.blocks {
             let (step, depth) = cut.depths.piece(pass);
             let part = Part { at: at.wrapping_add(step), across, along: 1, width: rows, depth };

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu_image::{Fill, Frame, SLACK, Spread, outputs_in_a_row};
 use super::geometry::{Geometry, attributes};
+use super::{Kept, KeptForm};
 use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::Isa;
 use crate::backends::cpu::{CpuDevice, Operand};
@@ -31,6 +32,8 @@ pub(super) struct Memory<T> {
     /// Null for none.
     pub bias: *const T,
     pub y: *mut T,
+    /// Weights in the form that was kept, null for none.
+    pub kept: *const u8,
 }
 
 // SAFETY: the pointers stand for operands that outlive the launch; kernels give each thread its own part of `y`.
@@ -42,7 +45,16 @@ impl<T: Real> Memory<T> {
     pub fn of(call: &Call<'_>) -> Self {
         let bias = attributes(call.workload).bias;
         let bias = call.inputs.get(2).filter(|_| bias).map_or(std::ptr::null(), Operand::ptr::<T>);
-        Self { x: call.inputs[0].ptr(), w: call.inputs[1].ptr(), bias, y: call.outputs[0].ptr_mut() }
+        let kept = attributes(call.workload).kept;
+        let kept =
+            call.inputs.last().filter(|_| kept.is_some()).map_or(std::ptr::null_mut(), Operand::address);
+        Self { x: call.inputs[0].ptr(), w: call.inputs[1].ptr(), bias, y: call.outputs[0].ptr_mut(), kept }
+    }
+
+    /// The kept weights, if they are in this form.
+    pub fn kept(&self, call: &Call<'_>, form: KeptForm, isa: Isa) -> Option<Shared<T::Wide>> {
+        let same = attributes(call.workload).kept == Some(Kept { form, isa });
+        same.then(|| Shared(self.kept.cast::<T::Wide>().cast_mut()))
     }
 }
 

@@ -5,9 +5,14 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+
 use super::cpu_interleave::{split2, split4};
 use super::geometry::Geometry;
 use crate::backends::cpu::real::{Real, RealTask, Vectors};
+use crate::backends::cpu::simd::Float;
 
 /// Elements after a frame that vectors may read, whatever is there.
 pub(super) const SLACK: usize = 64;
@@ -88,7 +93,7 @@ pub(super) struct Fill<'a, T: Real> {
     pub x: *const T,
     /// The first of the rows to fill, planes below one another.
     pub to: *mut T::Wide,
-    pub rows: std::ops::Range<usize>,
+    pub rows: Range<usize>,
 }
 
 impl<T: Real> RealTask<T> for Fill<'_, T> {
@@ -97,25 +102,64 @@ impl<T: Real> RealTask<T> for Fill<'_, T> {
     #[inline(always)]
     fn run<S: Vectors<T>>(self, s: S) {
         let (g, frame) = (self.g, self.frame);
+        let columns = Columns::new(g, frame, S::LANES);
+        let inside = |at: usize, axis: usize| {
+            let place = at as isize - g.before[axis];
+            (place >= 0 && place < g.input[axis] as isize).then_some(place * g.x[2 + axis])
+        };
+        let used = |at: usize, axis: usize| {
+            frame.stride[axis] <= frame.reach[axis] || at % frame.stride[axis] < frame.reach[axis]
+        };
         let mut to = self.to;
-        for row in self.rows {
-            let (z, y) = (row / frame.rows, row % frame.rows);
-            let used = z % frame.stride[0] < frame.reach[0] && y % frame.stride[1] < frame.reach[1];
-            let inside = |at: usize, axis: usize| {
-                let place = at as isize - g.before[axis];
-                (place >= 0 && place < g.input[axis] as isize).then_some(place * g.x[2 + axis])
-            };
+        let (mut z, mut y) = (self.rows.start / frame.rows, self.rows.start % frame.rows);
+        for _ in self.rows {
             // SAFETY: the row is inside the input or left out, and the frame has a place for it.
             unsafe {
                 match (inside(z, 0), inside(y, 1)) {
-                    _ if !used => {}
-                    (Some(z), Some(y)) => fill_row(s, g, frame, self.x.wrapping_offset(z + y), to),
-                    _ => to.write_bytes(0, frame.pitch()),
+                    _ if !used(z, 0) || !used(y, 1) => {}
+                    (Some(z), Some(y)) => fill_row(s, g, frame, &columns, self.x.wrapping_offset(z + y), to),
+                    _ => clear(to, frame.pitch()),
                 }
             }
             to = to.wrapping_add(frame.pitch());
+            y += 1;
+            if y == frame.rows {
+                (z, y) = (z + 1, 0);
+            }
         }
     }
+}
+
+/// Which columns of a row are padding and which are copied how: the same for every row.
+struct Columns {
+    /// Columns of all phases that are sorted in whole vectors.
+    sorted: Range<usize>,
+    /// Columns of the first phases that are inside the input.
+    inside: ArrayVec<Range<usize>, KNOWN>,
+}
+
+/// Phases whose columns are worked out once; there are rarely more.
+const KNOWN: usize = 4;
+
+impl Columns {
+    #[inline(always)]
+    fn new(g: &Geometry, frame: &Frame, lanes: usize) -> Self {
+        let step = frame.step;
+        let start = ceiling(g.before[2], step as isize).max(0) as usize;
+        let stop = (g.input[2] as isize + g.before[2]).max(0) as usize / step;
+        let stop = stop.min(frame.columns);
+        let sorts = g.x[4] == 1 && frame.phases == step && matches!(step, 2 | 4) && stop >= start + lanes;
+        let inside = (0..frame.phases.min(KNOWN)).map(|phase| inside(g, frame, phase)).collect();
+        Self { sorted: if sorts { start..stop } else { 0..0 }, inside }
+    }
+}
+
+/// The columns of a phase that are not padding.
+fn inside(g: &Geometry, frame: &Frame, phase: usize) -> Range<usize> {
+    let (shift, step) = (g.before[2] - phase as isize, frame.step as isize);
+    let first = ceiling(shift, step).clamp(0, frame.columns as isize);
+    let end = ceiling(g.input[2] as isize + shift, step).clamp(first, frame.columns as isize);
+    first as usize..end as usize
 }
 
 /// One row of the input to one row of the frame.
@@ -123,49 +167,71 @@ impl<T: Real> RealTask<T> for Fill<'_, T> {
 /// # Safety
 /// `x` is the row's first element, `to` has room for a row of the frame.
 #[inline(always)]
-unsafe fn fill_row<T: Real, S: Vectors<T>>(s: S, g: &Geometry, frame: &Frame, x: *const T, to: *mut T::Wide) {
-    let step = frame.step as isize;
-    // SAFETY: the caller's promise.
-    let (start, stop) = unsafe { fill_sorted(s, g, frame, x, to) };
+unsafe fn fill_row<T: Real, S: Vectors<T>>(
+    s: S,
+    g: &Geometry,
+    frame: &Frame,
+    columns: &Columns,
+    x: *const T,
+    to: *mut T::Wide,
+) {
+    if !columns.sorted.is_empty() {
+        // SAFETY: the caller's promise.
+        unsafe { fill_sorted(s, g, frame, &columns.sorted, x, to) };
+    }
     for phase in 0..frame.phases {
+        let inside = columns.inside.get(phase).cloned().unwrap_or_else(|| inside(g, frame, phase));
         let to = to.wrapping_add(phase * frame.columns);
-        // The first column of the phase that is not padding, and the first one after the input.
-        let shift = g.before[2] - phase as isize;
-        let first = ceiling(shift, step).clamp(0, frame.columns as isize);
-        let end = ceiling(g.input[2] as isize + shift, step).clamp(first, frame.columns as isize);
-        let from = |column: usize| x.wrapping_offset((column as isize * step - shift) * g.x[4]);
-        let (first, end) = (first as usize, end as usize);
-        let (start, stop) = (start.clamp(first, end), stop.clamp(first, end));
+        let step = frame.step as isize;
+        let from = |column: usize| {
+            x.wrapping_offset((column as isize * step + phase as isize - g.before[2]) * g.x[4])
+        };
+        let (start, stop) = (
+            columns.sorted.start.clamp(inside.start, inside.end),
+            columns.sorted.end.clamp(inside.start, inside.end),
+        );
         // SAFETY: the columns between are inside the input, and all are inside the frame.
         unsafe {
-            to.write_bytes(0, first);
-            copy_line(s, from(first), step * g.x[4], to.add(first), start - first);
-            copy_line(s, from(stop), step * g.x[4], to.add(stop), end - stop);
-            to.add(end).write_bytes(0, frame.columns - end);
+            clear(to, inside.start);
+            copy_line(s, from(inside.start), step * g.x[4], to.add(inside.start), start - inside.start);
+            copy_line(s, from(stop), step * g.x[4], to.add(stop), inside.end - stop);
+            clear(to.add(inside.end), frame.columns - inside.end);
         }
     }
 }
 
-/// Columns of all phases by whole vectors, where there are two or four; gives the first and the one after the last.
+/// Zeros; a few of them are sooner written than a call is made.
 ///
 /// # Safety
-/// As for [`fill_row`].
+/// `n` elements can be written.
+#[inline(always)]
+unsafe fn clear<W: Float>(to: *mut W, n: usize) {
+    if n > 16 {
+        // SAFETY: the caller's promise.
+        return unsafe { to.write_bytes(0, n) };
+    }
+    for i in 0..n {
+        // Volatile, because the compiler would make the call after all.
+        // SAFETY: the caller's promise.
+        unsafe { to.add(i).write_volatile(W::ZERO) };
+    }
+}
+
+/// Columns of two or four phases by whole vectors.
+///
+/// # Safety
+/// As for [`fill_row`]; the columns are inside the input, and at least a vector.
 #[inline(always)]
 unsafe fn fill_sorted<T: Real, S: Vectors<T>>(
     s: S,
     g: &Geometry,
     frame: &Frame,
+    columns: &Range<usize>,
     x: *const T,
     to: *mut T::Wide,
-) -> (usize, usize) {
+) {
     let step = frame.step;
-    let start = ceiling(g.before[2], step as isize).max(0) as usize;
-    let stop = (g.input[2] as isize + g.before[2]).max(0) as usize / step;
-    let stop = stop.min(frame.columns);
-    if g.x[4] != 1 || frame.phases != step || !matches!(step, 2 | 4) || stop < start + S::LANES {
-        return (0, 0);
-    }
-    let mut column = start;
+    let mut column = columns.start;
     loop {
         let from = x.wrapping_offset((column * step) as isize - g.before[2]);
         let to = |phase: usize| to.wrapping_add(phase * frame.columns + column);
@@ -180,11 +246,11 @@ unsafe fn fill_sorted<T: Real, S: Vectors<T>>(
                 sorted.into_iter().enumerate().for_each(|(phase, v)| s.store(to(phase), v));
             }
         }
-        if column + S::LANES == stop {
-            return (start, stop);
+        if column + S::LANES == columns.end {
+            return;
         }
         // The last vector may begin inside the one before it.
-        column = (column + S::LANES).min(stop - S::LANES);
+        column = (column + S::LANES).min(columns.end - S::LANES);
     }
 }
 
@@ -260,29 +326,39 @@ unsafe fn write_line<T: Real, S: Vectors<T>>(s: S, from: *const T::Wide, to: *mu
     }
 }
 
-/// Weights of an output channel in a row: input channels, then depth, height, width.
+/// The weights of some output channels, each in a row: input channels, then depth, height, width. Gives the first row
+/// and the distance of rows; they are gathered only where they are not in rows already.
 ///
 /// # Safety
-/// `w` is the channel's first weight and `to` has room for all of them.
-pub(super) unsafe fn gather_weights<T: Real>(g: &Geometry, w: *const T, to: *mut T::Wide) {
-    let [kd, kh, kw] = g.kernel;
+/// `w` is the first channel's first weight, and `to` has room for all of them.
+pub(super) unsafe fn weight_rows<T: Real>(
+    g: &Geometry,
+    w: *const T,
+    rows: usize,
+    to: *mut T::Wide,
+) -> (*const T::Wide, isize) {
+    if size_of::<T>() == size_of::<T::Wide>() && weights_in_a_row(g) {
+        return (w.cast::<T::Wide>(), g.w[1]);
+    }
+    let [kd, kh, kw] = g.kernel.map(|k| k as isize);
     let mut at = 0;
-    for c in 0..g.c as isize {
-        for z in 0..kd as isize {
-            for y in 0..kh as isize {
-                let row = w.wrapping_offset(c * g.w[2] + z * g.w[3] + y * g.w[4]);
-                for x in 0..kw as isize {
-                    // SAFETY: channel and tap exist, and have their place.
-                    unsafe { to.add(at).write((*row.offset(x * g.w[5])).widen()) };
+    for row in 0..rows as isize {
+        for c in 0..g.c as isize {
+            for (z, y) in (0..kd).flat_map(|z| (0..kh).map(move |y| (z, y))) {
+                let line = w.wrapping_offset(row * g.w[1] + c * g.w[2] + z * g.w[3] + y * g.w[4]);
+                for x in 0..kw {
+                    // SAFETY: channels and tap exist, and have their place.
+                    unsafe { to.add(at).write((*line.offset(x * g.w[5])).widen()) };
                     at += 1;
                 }
             }
         }
     }
+    (to.cast_const(), (g.c * g.taps()) as isize)
 }
 
 /// Whether the weights of an output channel are neighbours already.
-pub(super) fn weights_in_a_row(g: &Geometry) -> bool {
+fn weights_in_a_row(g: &Geometry) -> bool {
     let mut apart = 1;
     for (axis, size) in [(5, g.kernel[2]), (4, g.kernel[1]), (3, g.kernel[0]), (2, g.c)] {
         if size > 1 && g.w[axis] != apart {

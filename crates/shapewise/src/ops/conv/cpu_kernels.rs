@@ -3,6 +3,7 @@
 
 use half::{bf16, f16};
 
+use super::KeptForm;
 use super::cost;
 use super::cpu_gemm::{self, Chunk, Cut};
 use super::cpu_ground::{Ground, Memory, Pieces, Share, line, thread_space};
@@ -14,7 +15,7 @@ use crate::backends::cpu::simd::Isa;
 use crate::device::{Device, DeviceInfo};
 use crate::hash::source_hash;
 use crate::ops::matmul::cpu_micro::tile_shape;
-use crate::ops::matmul::cpu_problem::Real as Computed;
+use crate::ops::matmul::cpu_problem::{Real as Computed, Shared};
 use crate::ops::{
     Activation, Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
     Variant, Workload,
@@ -101,7 +102,8 @@ impl ImplicitGemm {
         let attributes = attributes(call.workload);
         let threads = call.parameters.threads();
         if !attributes.transposed {
-            return run(&g, self.isa, memory, attributes.activation, threads, call.cpu());
+            let kept = memory.kept(call, KeptForm::Panels, self.isa);
+            return run(&g, self.isa, memory, kept, attributes.activation, threads, call.cpu());
         }
         for part in g.parts() {
             let memory = Memory {
@@ -109,7 +111,7 @@ impl ImplicitGemm {
                 y: memory.y.wrapping_offset(part.outputs),
                 ..memory
             };
-            run(&part.g, self.isa, memory, attributes.activation, threads, call.cpu())?;
+            run(&part.g, self.isa, memory, None, attributes.activation, threads, call.cpu())?;
         }
         Ok(())
     }
@@ -150,6 +152,7 @@ fn run<T: Real>(
     g: &Geometry,
     isa: Isa,
     memory: Memory<T>,
+    kept: Option<Shared<T::Wide>>,
     activation: Activation,
     threads: usize,
     device: &CpuDevice,
@@ -170,11 +173,12 @@ where
     let offsets = unsafe { std::slice::from_raw_parts_mut(offsets.at(0).cast::<usize>(), cut.k) };
     cpu_gemm::offsets(g, frame, offsets);
     let offsets = &*offsets;
-    let weights = pieces.take(plan.weights);
+    let packed = pieces.take(plan.weights);
+    let weights = kept.unwrap_or(packed);
     let gathered = pieces.take(plan.share.threads() * plan.gathered);
     let panels = pieces.take(plan.share.threads() * plan.panels);
     let ground = Ground::new(g, (isa, device), memory, plan.share, &mut pieces);
-    let blocks = cut.rows.blocks;
+    let blocks = if kept.is_some() { 0 } else { cut.rows.blocks };
     ground.share(plan.share.threads(), g.groups * blocks, |worker, i| {
         let row = gathered.at(worker * plan.gathered);
         // SAFETY: the call's weights are valid, and the scratch memory is as large as planned.

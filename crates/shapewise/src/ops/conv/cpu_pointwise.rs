@@ -92,7 +92,8 @@ impl Kernel for Pointwise {
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
         let product =
             product_of(call.workload).ok_or_else(|| KernelError(format!("needs {NEEDS}").into()))?;
-        let operands = call.inputs.iter().chain(&call.outputs);
+        let inputs = call.inputs.iter().take(product.inputs().len());
+        let operands = inputs.chain(&call.outputs);
         let pointers: ArrayVec<*mut u8, MAX_OPERANDS> = operands.map(|operand| operand.address()).collect();
         // Operands are the same memory, only seen as matrices.
         self.product().launch(&mut Call::new(&product, call.parameters, &pointers, call.cpu()))

@@ -10,7 +10,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::cpu_image::Frame;
+use super::cpu_image::{Frame, weight_rows};
 use super::cpu_interleave::{join2, join4};
 use super::cpu_winograd_forms::{Form, MOST};
 use super::geometry::Geometry;
@@ -19,6 +19,7 @@ use crate::backends::cpu::simd::{Float, Isa, Lanes};
 use crate::ops::Activation;
 use crate::ops::matmul::cpu_finish::activate_rows;
 use crate::ops::matmul::cpu_micro::{self as micro, Left, Packed, Right, Target, tile_of, tile_shape};
+use crate::ops::matmul::cpu_pack::{PackPanels, Part};
 use crate::ops::matmul::cpu_problem::{LanesTask, Real as Computed, Split, panel_width};
 
 /// Output channels that are multiplied and transformed back at once: their results stay in the second cache.
@@ -78,9 +79,33 @@ impl Tiles {
         (self.down * self.across).div_ceil(self.width)
     }
 
-    /// Elements of the transformed weights of a group.
-    pub fn weights(&self, g: &Geometry) -> usize {
-        self.points * g.o * g.c
+    /// Elements of the transformed weights of a convolution's group: blocks of output channels, in each all points.
+    pub fn weights(&self) -> usize {
+        self.weights_before(self.blocks.blocks)
+    }
+
+    /// Elements of the transformed weights before a block.
+    fn weights_before(&self, block: usize) -> usize {
+        (0..block).map(|block| self.points * self.weight_plane(block)).sum()
+    }
+
+    /// Elements from one point of a block's transformed weights to the next.
+    fn weight_plane(&self, block: usize) -> usize {
+        self.rows(block).1 * self.channels + APART
+    }
+
+    /// The block of a group of output channels, and that block's first channel.
+    fn place(&self, group: usize) -> (usize, usize) {
+        let mut block = 0;
+        while self.blocks.piece(block).0 + self.blocks.length(block) <= group {
+            block += 1;
+        }
+        (block, self.rows(block).0)
+    }
+
+    /// Elements of a group's weights on their way.
+    pub fn turned(&self) -> usize {
+        self.groups.longest() * 9 * self.channels + APART
     }
 
     /// Elements from one point of a transformed panel to the next.
@@ -130,51 +155,80 @@ impl Tiles {
 }
 
 /// Transforms the weights of one group of output channels.
-pub(super) struct Weights<'a, T, F> {
-    pub g: &'a Geometry,
-    pub tiles: &'a Tiles,
-    /// The first weight of the convolution's group.
-    pub w: *const T,
-    pub to: *mut f32,
-    pub rows: usize,
-    pub form: PhantomData<F>,
+struct Weights<'a, W, F> {
+    isa: Isa,
+    tiles: &'a Tiles,
+    /// The first channel's weights in a row, and the distance of rows.
+    rows: (*const W, isize),
+    /// The convolution's group of the transformed weights.
+    to: *mut W,
+    /// Which group of output channels.
+    group: usize,
+    /// Room for [`Tiles::turned`] elements.
+    turned: *mut W,
+    form: PhantomData<F>,
 }
 
-impl<T: Real<Wide = f32>, F: Form> LanesTask<f32> for Weights<'_, T, F> {
+impl<W: Computed, F: Form> LanesTask<W> for Weights<'_, W, F> {
     #[inline(always)]
-    fn run<S: Lanes<f32>>(self, s: S) {
-        let (g, tiles) = (self.g, self.tiles);
-        let (start, rows) = tiles.groups.piece(self.rows);
-        let w = self.w.wrapping_offset(start as isize * g.w[1]);
-        let to = self.to.wrapping_add(start * g.c);
-        for first in (0..rows).step_by(S::LANES) {
-            let lanes = S::LANES.min(rows - first);
-            for c in 0..g.c {
-                let mut taps = [[s.splat(0.0); 3]; 3];
-                for (y, taps) in taps.iter_mut().enumerate() {
-                    for (x, tap) in taps.iter_mut().enumerate() {
-                        let at = c as isize * g.w[2] + y as isize * g.w[4] + x as isize * g.w[5];
-                        let mut line = [0.0; 16];
-                        for (i, slot) in line.iter_mut().enumerate().take(lanes) {
-                            // SAFETY: channels and tap exist.
-                            *slot = unsafe { *w.offset((first + i) as isize * g.w[1] + at) }.widen();
-                        }
-                        // SAFETY: the line has LANES elements or more.
-                        *tap = unsafe { s.load(line.as_ptr()) };
-                    }
+    fn run<S: Lanes<W>>(self, s: S) {
+        let (tiles, c) = (self.tiles, self.tiles.channels);
+        let (start, rows) = tiles.groups.piece(self.group);
+        let part = Part { at: self.rows.0, across: self.rows.1, along: 1, width: rows, depth: 9 * c };
+        W::run(self.isa, PackPanels { part, width: rows, pitch: rows, panels: self.turned, apart: 0 });
+        let (block, first) = tiles.place(self.group);
+        let plane = tiles.weight_plane(block);
+        let to = self.to.wrapping_add(tiles.weights_before(block) + (start - first) * c);
+        for lane in (0..rows).step_by(S::LANES) {
+            let lanes = S::LANES.min(rows - lane);
+            for channel in 0..c {
+                let mut taps = [s.splat(W::ZERO); 9];
+                for (tap, slot) in taps.iter_mut().enumerate() {
+                    let at = self.turned.wrapping_add((channel * 9 + tap) * rows + lane);
+                    // SAFETY: the weights were turned, and there is slack for a vector after them.
+                    *slot = unsafe { s.load(at) };
                 }
-                let columns = [0, 1, 2].map(|x| F::weights(s, [taps[0][x], taps[1][x], taps[2][x]]));
+                let columns = [0, 1, 2].map(|x| F::weights(s, [taps[x], taps[3 + x], taps[6 + x]]));
                 for y in 0..F::INPUTS {
                     let row = F::weights(s, [columns[0][y], columns[1][y], columns[2][y]]);
                     for (x, &v) in row.iter().enumerate().take(F::INPUTS) {
-                        let to = to.wrapping_add((y * F::INPUTS + x) * g.o * g.c + c * rows + first);
+                        let to = to.wrapping_add((y * F::INPUTS + x) * plane + channel * rows + lane);
+                        // What a vector writes too much is overwritten by the next channels, where there are some.
+                        let whole = lanes == S::LANES || channel * rows + lane + S::LANES <= c * rows;
                         // SAFETY: the group has a place for every channel and point.
-                        unsafe { s.store_first(to, v, lanes) };
+                        unsafe {
+                            if whole {
+                                s.store(to, v);
+                            } else {
+                                s.store_first(to, v, lanes);
+                            }
+                        }
                     }
                 }
             }
         }
     }
+}
+
+/// Transforms the weights of one group of output channels: gathers them where they are not in rows, and turns them.
+///
+/// # Safety
+/// `w` is the first weight of the convolution's group, `own` has room for twice [`Tiles::turned`] elements and `to` for
+/// the transformed weights of the convolution's group.
+pub(super) unsafe fn transform_weights<T: Real<Wide = f32>, F: Form>(
+    g: &Geometry,
+    tiles: &Tiles,
+    isa: Isa,
+    group: usize,
+    w: *const T,
+    own: *mut f32,
+    to: *mut f32,
+) {
+    let (start, count) = tiles.groups.piece(group);
+    // SAFETY: the caller's promise.
+    let rows = unsafe { weight_rows(g, w.wrapping_offset(start as isize * g.w[1]), count, own) };
+    let turned = own.wrapping_add(tiles.turned());
+    f32::run(isa, Weights { isa, tiles, rows, to, group, turned, form: PhantomData::<F> });
 }
 
 /// Transforms some channels of a panel of tiles.
@@ -235,50 +289,34 @@ unsafe fn store_some<W: Float, S: Lanes<W>>(s: S, to: *mut W, v: S::V, lanes: us
     unsafe { if lanes == S::LANES { s.store(to, v) } else { s.store_first(to, v, lanes) } }
 }
 
-/// Multiplies a panel with a block of output channels and transforms the results back.
-pub(super) struct Outputs<'a, T: Real, F> {
-    pub isa: Isa,
-    pub g: &'a Geometry,
+/// Multiplies a panel with a block of output channels, point by point.
+pub(super) struct Products<'a, W> {
     pub tiles: &'a Tiles,
-    pub frame: &'a Frame,
-    /// The group's first channel in the frame, and its weights as they were given.
-    pub image: *const T::Wide,
-    pub w: *const T,
     /// The group's transformed weights and the transformed panel.
-    pub weights: *const T::Wide,
-    pub inputs: *const T::Wide,
+    pub weights: *const W,
+    pub inputs: *const W,
     /// Room for the products of a block.
-    pub results: *mut T::Wide,
-    /// The group's first bias, null for none.
-    pub bias: *const T::Wide,
-    /// The group's first channel of the result, and the distance of channels and rows.
-    pub to: *mut T::Wide,
-    pub apart: isize,
-    pub activation: Activation,
+    pub results: *mut W,
     pub panel: usize,
     pub block: usize,
-    pub form: PhantomData<F>,
 }
 
-impl<T: Real, F: Form> LanesTask<T::Wide> for Outputs<'_, T, F>
-where
-    T::Wide: Computed,
-{
+impl<W: Computed> LanesTask<W> for Products<'_, W> {
     #[inline(always)]
-    fn run<S: Lanes<T::Wide>>(self, s: S) {
-        let (g, tiles) = (self.g, self.tiles);
-        let (start, rows) = tiles.rows(self.block);
+    fn run<S: Lanes<W>>(self, s: S) {
+        let (tiles, c) = (self.tiles, self.tiles.channels);
+        let rows = tiles.rows(self.block).1;
+        let (before, plane) = (tiles.weights_before(self.block), tiles.weight_plane(self.block));
         let split = Split::into(rows, tiles.blocks.length(self.block));
-        debug_assert!(split.longest() <= tile_of::<T::Wide, S>().0, "a group fits the registers");
+        debug_assert!(split.longest() <= tile_of::<W, S>().0, "a group fits the registers");
         let count = tiles.width.min(tiles.down * tiles.across - self.panel * tiles.width);
         for point in 0..tiles.points {
-            let left = Left { a: self.weights.wrapping_add(point * g.o * g.c + start * g.c), rs: 1, cs: 1 };
-            let right =
-                Right { b: self.inputs.wrapping_add(point * tiles.input_plane()), rs: tiles.width as isize };
+            let weights = self.weights.wrapping_add(before + point * plane);
+            let inputs = self.inputs.wrapping_add(point * tiles.input_plane());
             let target = Target {
                 c: self.results.wrapping_add(point * tiles.result_plane()),
                 rs: tiles.width as isize,
-                // Whole panels are written: what is beyond the last tile is never looked at.
+                // Whole vectors are written: what is beyond the last tile is never looked at.
                 columns: if count > S::LANES { tiles.width } else { S::LANES },
                 accumulate: false,
                 stream: false,
@@ -287,24 +325,70 @@ where
                 bias_cs: 0,
                 activation: Activation::None,
             };
+            let (left, right) =
+                (Left { a: weights, rs: 1, cs: 1 }, Right { b: inputs, rs: tiles.width as isize });
             // SAFETY: weights and panel are transformed, and the results have room for a block.
-            unsafe { micro::column::<T::Wide, S, Packed>(s, split, g.c, left, right, target) };
-        }
-        for row in 0..rows {
-            self.back(s, start + row, self.results.wrapping_add(row * tiles.width));
+            unsafe { micro::column::<W, S, Packed>(s, split, c, left, right, target) };
         }
     }
 }
 
-impl<T: Real, F: Form> Outputs<'_, T, F>
-where
-    T::Wide: Computed,
-{
+/// Weights as they were given, one at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Plain<W> {
+    /// The group's first weight.
+    pub at: *const u8,
+    /// The element so far from it.
+    pub read: unsafe fn(*const u8, isize) -> W,
+}
+
+/// Reads an element and widens it.
+///
+/// # Safety
+/// `at` plus `offset` elements is one of the weights.
+pub(super) unsafe fn read_plain<T: Real>(at: *const u8, offset: isize) -> T::Wide {
+    // SAFETY: the caller's promise.
+    unsafe { *at.cast::<T>().offset(offset) }.widen()
+}
+
+/// Transforms the products of a block back.
+pub(super) struct Outputs<'a, W, F> {
+    pub isa: Isa,
+    pub g: &'a Geometry,
+    pub tiles: &'a Tiles,
+    pub frame: &'a Frame,
+    /// The group's first channel in the frame.
+    pub image: *const W,
+    pub plain: Plain<W>,
+    /// The products of the block.
+    pub results: *const W,
+    /// The group's first bias, null for none.
+    pub bias: *const W,
+    /// The group's first channel of the result, and the distance of channels.
+    pub to: *mut W,
+    pub apart: isize,
+    pub activation: Activation,
+    pub panel: usize,
+    pub block: usize,
+    pub form: PhantomData<F>,
+}
+
+impl<W: Computed, F: Form> LanesTask<W> for Outputs<'_, W, F> {
+    #[inline(always)]
+    fn run<S: Lanes<W>>(self, s: S) {
+        let (start, rows) = self.tiles.rows(self.block);
+        for row in 0..rows {
+            self.back(s, start + row, self.results.wrapping_add(row * self.tiles.width));
+        }
+    }
+}
+
+impl<W: Computed, F: Form> Outputs<'_, W, F> {
     /// Transforms the products of one output channel back.
     #[inline(always)]
-    fn back<S: Lanes<T::Wide>>(&self, s: S, channel: usize, results: *const T::Wide) {
+    fn back<S: Lanes<W>>(&self, s: S, channel: usize, results: *const W) {
         let (g, plane) = (self.g, self.tiles.result_plane());
-        let zero = s.splat(T::Wide::ZERO);
+        let zero = s.splat(W::ZERO);
         let bias = if self.bias.is_null() {
             zero
         } else {
@@ -325,32 +409,31 @@ where
                     }
                     half[x] = F::output(s, m);
                 }
+                let (top, column) = (row * F::OUTPUTS, (tile + i) * F::OUTPUTS);
+                let columns = (lanes * F::OUTPUTS).min(g.output[2] - column);
+                let height = F::OUTPUTS.min(g.output[1] - top);
+                let corner = to.wrapping_add(top * g.output[2] + column);
                 // Zero times a finite number is zero; anything else is not.
                 let mut finite = zero;
-                let mut rows = [[zero; 4]; 4];
                 for y in 0..F::OUTPUTS {
                     let mut m = [zero; MOST];
                     for x in 0..F::INPUTS {
                         m[x] = half[x][y];
                     }
-                    rows[y] = F::output(s, m);
-                    for v in rows[y].iter_mut().take(F::OUTPUTS) {
+                    let mut v = F::output(s, m);
+                    for v in v.iter_mut().take(F::OUTPUTS) {
                         finite = s.mul_add(*v, zero, finite);
                         *v = self.finish(s, s.add(*v, bias));
                     }
+                    if y < height {
+                        // SAFETY: the row has so many columns.
+                        unsafe { write_row::<W, S, F>(s, v, corner.add(y * g.output[2]), columns) };
+                    }
                 }
-                let (top, column) = (row * F::OUTPUTS, (tile + i) * F::OUTPUTS);
-                let columns = (lanes * F::OUTPUTS).min(g.output[2] - column);
-                let height = F::OUTPUTS.min(g.output[1] - top);
-                let corner = to.wrapping_add(top * g.output[2] + column);
-                for (y, &row) in rows.iter().enumerate().take(height) {
-                    // SAFETY: the row has so many columns.
-                    unsafe { write_row::<T::Wide, S, F>(s, row, corner.add(y * g.output[2]), columns) };
-                }
-                // SAFETY: as above.
+                // SAFETY: these rows were written.
                 unsafe {
-                    activate_rows(self.isa, corner, g.output[2] as isize, height, columns, self.activation)
-                };
+                    activate_rows(self.isa, corner, g.output[2] as isize, height, columns, self.activation);
+                }
                 let bad = s.mask_bits(s.ne(finite, zero));
                 for lane in (0..lanes).filter(|lane| bad >> lane & 1 == 1) {
                     self.anew(channel, row, tile + i + lane);
@@ -361,12 +444,12 @@ where
 
     /// The activations that are short; the others are applied to rows that are written.
     #[inline(always)]
-    fn finish<S: Lanes<T::Wide>>(&self, s: S, x: S::V) -> S::V {
+    fn finish<S: Lanes<W>>(&self, s: S, x: S::V) -> S::V {
         match self.activation {
-            Activation::Relu => s.max(s.splat(T::Wide::ZERO), x),
+            Activation::Relu => s.max(s.splat(W::ZERO), x),
             Activation::LeakyRelu { slope } => {
-                let scaled = s.mul(x, s.splat(T::Wide::from_f64(f64::from(slope))));
-                s.select(s.lt(x, s.splat(T::Wide::ZERO)), scaled, x)
+                let scaled = s.mul(x, s.splat(W::from_f64(f64::from(slope))));
+                s.select(s.lt(x, s.splat(W::ZERO)), scaled, x)
             }
             _ => x,
         }
@@ -377,18 +460,20 @@ where
     #[inline(never)]
     fn anew(&self, channel: usize, row: usize, tile: usize) {
         let (g, frame) = (self.g, self.frame);
-        let w = self.w.wrapping_offset(channel as isize * g.w[1]);
         let to = self.to.wrapping_offset(channel as isize * self.apart);
         for y in row * F::OUTPUTS..((row + 1) * F::OUTPUTS).min(g.output[1]) {
             for x in tile * F::OUTPUTS..((tile + 1) * F::OUTPUTS).min(g.output[2]) {
                 let mut sum = 0.0;
                 for step in 0..g.c * 9 {
                     let (c, ky, kx) = (step / 9, step / 3 % 3, step % 3);
-                    let from = c * frame.channel() + (y + ky) * frame.pitch();
-                    let at = c as isize * g.w[2] + ky as isize * g.w[4] + kx as isize * g.w[5];
+                    let from = c * frame.channel() + (y + ky) * frame.pitch() + frame.column(x + kx);
+                    let at = channel as isize * g.w[1]
+                        + c as isize * g.w[2]
+                        + ky as isize * g.w[4]
+                        + kx as isize * g.w[5];
                     // SAFETY: channel, row and column are inside the frame, channels and tap inside the weights.
-                    let (x, w) = unsafe { (*self.image.add(from + frame.column(x + kx)), *w.offset(at)) };
-                    sum += x.to_f64() * w.widen().to_f64();
+                    let (x, w) = unsafe { (*self.image.add(from), (self.plain.read)(self.plain.at, at)) };
+                    sum += x.to_f64() * w.to_f64();
                 }
                 if !self.bias.is_null() {
                     // SAFETY: the bias has an element for every channel.
@@ -396,7 +481,7 @@ where
                 }
                 let sum = crate::ops::matmul::apply(self.activation, sum);
                 // SAFETY: the channel has this output.
-                unsafe { to.add(y * g.output[2] + x).write(T::Wide::from_f64(sum)) };
+                unsafe { to.add(y * g.output[2] + x).write(W::from_f64(sum)) };
             }
         }
     }

@@ -5,16 +5,17 @@ use std::marker::PhantomData;
 
 use half::{bf16, f16};
 
+use super::KeptForm;
 use super::cost;
 use super::cpu_ground::{Ground, Memory, Pieces, Share, line, thread_space};
-use super::cpu_winograd::{Inputs, Outputs, Tiles, Weights};
+use super::cpu_winograd::{Inputs, Outputs, Plain, Products, Tiles, read_plain, transform_weights};
 use super::cpu_winograd_forms::{Form, Four, Two};
 use super::geometry::{Geometry, attributes};
 use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
-use crate::ops::matmul::cpu_problem::Real as Computed;
+use crate::ops::matmul::cpu_problem::Real as _;
 use crate::ops::{
     Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Variant, Workload,
 };
@@ -116,7 +117,8 @@ pub(super) struct Plan {
     /// Whether the threads share the panels of an image, because there are few.
     pub few: bool,
     inputs: usize,
-    results: usize,
+    /// Of each thread: weights on their way, and then products.
+    own: usize,
 }
 
 impl Plan {
@@ -125,10 +127,10 @@ impl Plan {
         let share = Share::new::<T>(g, tiles.frame(g), bias, threads);
         let few = share.inner > 1 && tiles.panels() * g.groups < 4 * share.inner;
         Self {
-            weights: line(g.groups * tiles.weights(g)),
+            weights: line(g.groups * tiles.weights()),
             few,
             inputs: line(tiles.panel()),
-            results: line(tiles.results()),
+            own: line(tiles.results().max(2 * tiles.turned())),
             tiles,
             share,
         }
@@ -141,7 +143,7 @@ impl Plan {
 
     /// Elements of scratch memory.
     pub fn scratch(&self, g: &Geometry) -> usize {
-        let panels = self.kept(g) * self.inputs + self.share.threads() * self.results;
+        let panels = self.kept(g) * self.inputs + self.share.threads() * self.own;
         self.weights + self.share.scratch() + panels
     }
 }
@@ -162,18 +164,23 @@ impl Winograd {
         let (tiles, form) = (&plan.tiles, PhantomData::<F>);
         let mut scratch = device.scratch(plan.scratch(g) * size_of::<f32>())?;
         let mut pieces = Pieces::<f32>::new(scratch.as_mut_ptr());
-        let weights = pieces.take(plan.weights);
+        let form_kept = if F::OUTPUTS == 2 { KeptForm::WinogradTwo } else { KeptForm::WinogradFour };
+        let kept = memory.kept(call, form_kept, isa);
+        let transformed = pieces.take(plan.weights);
+        let weights = kept.unwrap_or(transformed);
         let inputs = pieces.take(plan.kept(g) * plan.inputs);
-        let results = pieces.take(plan.share.threads() * plan.results);
+        let own = pieces.take(plan.share.threads() * plan.own);
         let activation = attributes(call.workload).activation;
         let ground = Ground::new(g, (isa, device), memory, plan.share, &mut pieces);
         let frame = &plan.share.frame;
         let groups = tiles.groups.blocks;
-        ground.share(plan.share.threads(), g.groups * groups, |_, i| {
-            let (group, rows) = (i / groups, i % groups);
-            let w = ground.weights(group);
-            let to = weights.at(group * tiles.weights(g));
-            f32::run(isa, Weights { g, tiles, w, to, rows, form });
+        let plain = |group: usize| Plain { at: ground.weights(group).cast::<u8>(), read: read_plain::<T> };
+        let to_do = if kept.is_some() { 0 } else { g.groups * groups };
+        ground.share(plan.share.threads(), to_do, |worker, i| {
+            let (of, group) = (i / groups, i % groups);
+            let (own, to) = (own.at(worker * plan.own), weights.at(of * tiles.weights()));
+            // SAFETY: the call's weights are valid, and the scratch memory is as large as planned.
+            unsafe { transform_weights::<T, F>(g, tiles, isa, group, ground.weights(of), own, to) };
         });
         let (panels, blocks, inner) = (tiles.panels(), tiles.blocks.blocks, plan.share.inner);
         ground.images(|image| {
@@ -182,16 +189,17 @@ impl Winograd {
                 f32::run(isa, Inputs { tiles, frame, image, panel, channels, to, form });
             };
             let multiply = |worker: usize, group: usize, panel: usize, block: usize, inputs: *const f32| {
-                let task = Outputs::<T, F> {
+                let results = own.at(worker * plan.own);
+                let weights = weights.at(group * tiles.weights()).cast_const();
+                f32::run(isa, Products { tiles, weights, inputs, results, panel, block });
+                let task = Outputs {
                     isa,
                     g,
                     tiles,
                     frame,
                     image: image.frame.at(group * g.c * frame.channel()).cast_const(),
-                    w: ground.weights(group),
-                    weights: weights.at(group * tiles.weights(g)).cast_const(),
-                    inputs,
-                    results: results.at(worker * plan.results),
+                    plain: plain(group),
+                    results: results.cast_const(),
                     bias: ground.bias(group * g.o),
                     to: image.to.at(0).wrapping_offset((group * g.o) as isize * image.apart),
                     apart: image.apart,

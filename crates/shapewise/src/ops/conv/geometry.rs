@@ -2,6 +2,7 @@
 
 use super::ConvAttributes;
 use crate::ops::{Operation, TensorDesc, Workload};
+use crate::tensor::Layout;
 
 /// One spatial axis as the user described it.
 pub(super) struct Line {
@@ -125,6 +126,28 @@ impl Geometry {
             w: std::array::from_fn(|axis| w.strides[axis]),
             y: std::array::from_fn(|axis| y.strides[axis]),
             bias: if attributes.bias { inputs[2].strides[0] } else { 0 },
+        }
+    }
+
+    /// Of weights alone, as if for a single output.
+    pub fn of_weights(layout: &Layout) -> Self {
+        let (shape, strides) = (&layout.shape, &layout.strides);
+        let kernel = [shape[3], shape[4], shape[5]];
+        Self {
+            n: 1,
+            groups: shape[0],
+            o: shape[1],
+            c: shape[2],
+            input: kernel,
+            kernel,
+            output: [1; 3],
+            stride: [1; 3],
+            dilation: [1; 3],
+            before: [0; 3],
+            x: [0; 5],
+            w: std::array::from_fn(|axis| strides[axis]),
+            y: [0; 5],
+            bias: 0,
         }
     }
 

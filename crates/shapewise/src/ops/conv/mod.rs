@@ -11,6 +11,7 @@ mod cpu_gemm;
 mod cpu_ground;
 mod cpu_image;
 mod cpu_interleave;
+mod cpu_keep;
 mod cpu_kernels;
 mod cpu_pointwise;
 mod cpu_reference;
@@ -19,19 +20,22 @@ mod cpu_winograd_forms;
 mod cpu_winograd_kernels;
 mod geometry;
 mod options;
+mod packed;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::{self, Write};
 
 use super::{Activation, Kernel};
+use crate::backends::cpu::simd::Isa;
 
 pub use options::{ConvLayout, ConvOptions};
+pub use packed::PackedConv;
 
 /// Everything about a convolution that its operands' shapes do not say.
 ///
 /// Operands of the workload are the input N×C×D×H×W, the weights G×O/G×C/G×kd×kh×kw, a bias of O numbers if there is
-/// one, and the output N×O×D×H×W.
+/// one, kept weights if there are some, and the output N×O×D×H×W.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvAttributes {
     /// Distance of neighbouring outputs in the input (in the output, if transposed), depth first.
@@ -46,6 +50,39 @@ pub struct ConvAttributes {
     pub bias: bool,
     /// The function applied to the result.
     pub activation: Activation,
+    /// A form of the weights that is the last input, beside the plain ones.
+    pub kept: Option<Kept>,
+}
+
+/// Weights as a kernel reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kept {
+    /// In which order, and transformed how.
+    pub form: KeptForm,
+    /// The instruction set whose kernel reads them.
+    pub isa: Isa,
+}
+
+/// In which order weights are, and transformed how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeptForm {
+    /// Panels of the implicit product.
+    Panels,
+    /// Transformed by Winograd's F(2,3).
+    WinogradTwo,
+    /// Transformed by Winograd's F(4,3).
+    WinogradFour,
+}
+
+impl Kept {
+    fn write(self, out: &mut impl Write) -> fmt::Result {
+        let form = match self.form {
+            KeptForm::Panels => "panels",
+            KeptForm::WinogradTwo => "winograd_f2",
+            KeptForm::WinogradFour => "winograd_f4",
+        };
+        write!(out, "+{}_{form}", self.isa)
+    }
 }
 
 impl ConvAttributes {
@@ -54,7 +91,8 @@ impl ConvAttributes {
         let Self { stride, dilation, before, .. } = self;
         let [transposed, bias] = [self.transposed, self.bias].map(u8::from);
         write!(out, " s {stride:?} d {dilation:?} p {before:?} {transposed}{bias} ")?;
-        self.activation.write_key(out)
+        self.activation.write_key(out)?;
+        self.kept.map_or(Ok(()), |kept| kept.write(out))
     }
 
     /// What is computed, as an ordinal for the models.
@@ -81,10 +119,10 @@ impl fmt::Display for ConvAttributes {
         if self.bias {
             write!(f, "+bias")?;
         }
-        match self.activation {
-            Activation::None => Ok(()),
-            other => write!(f, "+{other}"),
+        if self.activation != Activation::None {
+            write!(f, "+{}", self.activation)?;
         }
+        self.kept.map_or(Ok(()), |kept| kept.write(f))
     }
 }
 

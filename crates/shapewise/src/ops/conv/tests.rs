@@ -200,3 +200,33 @@ fn same_padding_keeps_the_size_and_layouts_agree() {
     let strided = rt.conv2d(x, w, &ConvOptions::new().same().stride(2)).unwrap();
     assert_eq!(strided.shape(), [2, 2, 2, 3]);
 }
+
+#[test]
+fn kept_weights_give_the_same_answers() {
+    let rt = runtime();
+    let values = |n: usize| (0..n).map(|i| ((i * 7 % 23) as f32 - 11.0) / 8.0).collect::<Vec<f32>>();
+    let (x, w) = (values(2 * 8 * 9 * 10), values(20 * 4 * 9));
+    let x = TensorView::from_slice(&x, &[2, 8, 9, 10]).unwrap();
+    let w = TensorView::from_slice(&w, &[20, 4, 3, 3]).unwrap();
+    let options = ConvOptions::new().padding(1).groups(2);
+    let wanted = rt.conv2d(x, w, &options).unwrap().to_vec::<f32>().unwrap();
+    let mut forms = 0;
+    for kernel in KERNELS {
+        let forced = rt.with_kernel(kernel.name()).unwrap();
+        let Ok(packed) = forced.pack_conv(w, x, &options) else { continue };
+        forms += usize::from(packed.kept().is_some());
+        // Its own kernel and all others take the packed weights.
+        for runtime in [&forced, &rt] {
+            let found = runtime.conv_packed(x, &packed, &options).unwrap().to_vec::<f32>().unwrap();
+            let near = found.iter().zip(&wanted).all(|(f, w)| (f - w).abs() < 1e-3);
+            assert!(near, "{}", kernel.name());
+        }
+        // Another number of groups reads the plain weights.
+        let narrow = x.slice(1, 0, 4, 1).unwrap();
+        let found = rt.conv_packed(narrow, &packed, &ConvOptions::new()).unwrap();
+        let plain = rt.conv2d(narrow, w, &ConvOptions::new()).unwrap();
+        assert_eq!(found.to_vec::<f32>().unwrap(), plain.to_vec::<f32>().unwrap());
+    }
+    assert!(forms >= 3, "every instruction set keeps three forms");
+    assert!(rt.pack_conv(x, w, &options).is_err());
+}

@@ -1,0 +1,55 @@
+//! Layers of networks that people run: name, input channels, image size, output channels, kernel, stride, groups.
+
+pub struct Layer {
+    pub name: &'static str,
+    pub inputs: usize,
+    pub size: usize,
+    pub outputs: usize,
+    pub kernel: usize,
+    pub stride: usize,
+    pub groups: usize,
+}
+
+const fn layer(name: &'static str, [inputs, size, outputs, kernel, stride, groups]: [usize; 6]) -> Layer {
+    Layer { name, inputs, size, outputs, kernel, stride, groups }
+}
+
+/// The different convolutions of ResNet-50 (He et al. 2015) at 224×224.
+pub const RESNET50: &[Layer] = &[
+    layer("conv1", [3, 224, 64, 7, 2, 1]),
+    layer("conv2 reduce first", [64, 56, 64, 1, 1, 1]),
+    layer("conv2 3×3", [64, 56, 64, 3, 1, 1]),
+    layer("conv2 expand", [64, 56, 256, 1, 1, 1]),
+    layer("conv2 reduce", [256, 56, 64, 1, 1, 1]),
+    layer("conv3 reduce first", [256, 56, 128, 1, 1, 1]),
+    layer("conv3 3×3 first", [128, 56, 128, 3, 2, 1]),
+    layer("conv3 shortcut", [256, 56, 512, 1, 2, 1]),
+    layer("conv3 3×3", [128, 28, 128, 3, 1, 1]),
+    layer("conv3 expand", [128, 28, 512, 1, 1, 1]),
+    layer("conv3 reduce", [512, 28, 128, 1, 1, 1]),
+    layer("conv4 3×3 first", [256, 28, 256, 3, 2, 1]),
+    layer("conv4 shortcut", [512, 28, 1024, 1, 2, 1]),
+    layer("conv4 3×3", [256, 14, 256, 3, 1, 1]),
+    layer("conv4 expand", [256, 14, 1024, 1, 1, 1]),
+    layer("conv5 3×3 first", [512, 14, 512, 3, 2, 1]),
+    layer("conv5 3×3", [512, 7, 512, 3, 1, 1]),
+    layer("conv5 reduce", [2048, 7, 512, 1, 1, 1]),
+];
+
+/// The different convolutions of MobileNetV2 (Sandler et al. 2018) at 224×224, without repeats of a kind.
+pub const MOBILENET_V2: &[Layer] = &[
+    layer("first", [3, 224, 32, 3, 2, 1]),
+    layer("block 1 depthwise", [32, 112, 32, 3, 1, 32]),
+    layer("block 1 project", [32, 112, 16, 1, 1, 1]),
+    layer("block 2 expand", [16, 112, 96, 1, 1, 1]),
+    layer("block 2 depthwise", [96, 112, 96, 3, 2, 96]),
+    layer("block 2 project", [96, 56, 24, 1, 1, 1]),
+    layer("block 3 depthwise", [144, 56, 144, 3, 1, 144]),
+    layer("block 7 depthwise", [192, 28, 192, 3, 2, 192]),
+    layer("block 8 expand", [64, 14, 384, 1, 1, 1]),
+    layer("block 8 depthwise", [384, 14, 384, 3, 1, 384]),
+    layer("block 14 depthwise", [576, 14, 576, 3, 2, 576]),
+    layer("block 17 depthwise", [960, 7, 960, 3, 1, 960]),
+    layer("block 17 project", [960, 7, 320, 1, 1, 1]),
+    layer("last", [320, 7, 1280, 1, 1, 1]),
+];
