@@ -135,24 +135,28 @@ where
         to: *mut T,
     ) {
         let n = self.g.output[2];
-        let nine = weights.first_chunk::<9>().map(|w| w.map(|w| s.splat(w)));
-        for x in (0..n).step_by(VECTORS * S::LANES) {
+        let mut nine = [s.splat(T::Wide::ZERO); 9];
+        for (slot, &w) in nine.iter_mut().zip(weights) {
+            *slot = s.splat(w);
+        }
+        let mut x = 0;
+        while x < n {
             let mut sums = [s.splat(self.bias); VECTORS];
-            // SAFETY: the frame has slack for vectors after its last element.
-            let add = |sums: &mut [S::V; VECTORS], w: S::V, offset: usize| unsafe {
-                let at = from.add(offset + x);
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    *sum = s.mul_add(w, s.load(at.add(i * S::LANES)), *sum);
-                }
-            };
-            if let (Some(w), true) = (nine, weights.len() == 9) {
+            if weights.len() == 9 && offsets.len() == 9 {
                 // Nine weights stay in registers.
-                (0..9).for_each(|tap| add(&mut sums, w[tap], offsets[tap]));
+                for tap in 0..9 {
+                    // SAFETY: the frame has slack for vectors after its last element.
+                    unsafe { add_row::<T, S>(s, &mut sums, nine[tap], from.add(offsets[tap] + x)) };
+                }
             } else {
-                weights.iter().zip(offsets).for_each(|(&w, &offset)| add(&mut sums, s.splat(w), offset));
+                for (&w, &offset) in weights.iter().zip(offsets) {
+                    // SAFETY: as above.
+                    unsafe { add_row::<T, S>(s, &mut sums, s.splat(w), from.add(offset + x)) };
+                }
             }
             // SAFETY: the row has the columns that are written.
             unsafe { self.write(s, sums, to.add(x), n - x) };
+            x += VECTORS * S::LANES;
         }
     }
 
@@ -179,6 +183,18 @@ where
                 }
             }
         }
+    }
+}
+
+/// Adds a weight times some neighbours.
+///
+/// # Safety
+/// The vectors can be read.
+#[inline(always)]
+unsafe fn add_row<T: Real, S: Vectors<T>>(s: S, sums: &mut [S::V; VECTORS], w: S::V, at: *const T::Wide) {
+    for (i, sum) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *sum = s.mul_add(w, unsafe { s.load(at.add(i * S::LANES)) }, *sum);
     }
 }
 
@@ -211,6 +227,8 @@ pub(super) struct Pixels<'a, T: Real> {
 
 /// Pixels that share the weights they are multiplied with.
 const PIXELS: usize = 4;
+/// Taps of a usual kernel.
+const KNOWN: usize = 9;
 
 impl<T: Real> RealTask<T> for Pixels<'_, T>
 where
@@ -228,7 +246,9 @@ where
                     if width - x >= PIXELS {
                         self.some::<S, PIXELS>(s, row, x);
                     } else {
-                        (x..width).for_each(|x| self.some::<S, 1>(s, row, x));
+                        for x in x..width {
+                            self.some::<S, 1>(s, row, x);
+                        }
                     }
                 }
             }
@@ -246,6 +266,11 @@ where
     unsafe fn some<S: Vectors<T>, const N: usize>(&self, s: S, row: usize, x: usize) {
         let g = self.g;
         let (z, y) = (row / g.output[1], row % g.output[1]);
+        // What the first taps read is worked out once for all channels.
+        let mut known = [[self.zeros; N]; KNOWN];
+        for (tap, known) in known.iter_mut().enumerate().take(g.taps()) {
+            *known = self.meets::<N>([z, y, x], tap);
+        }
         let to = self.y.wrapping_offset(z as isize * g.y[2] + y as isize * g.y[3] + x as isize * g.y[4]);
         for c in (0..g.groups).step_by(S::LANES) {
             let lanes = S::LANES.min(g.groups - c);
@@ -255,13 +280,10 @@ where
                 sums = [unsafe { s.load_first(self.bias.add(c), lanes) }; N];
             }
             for tap in 0..g.taps() {
-                let [kh, kw] = [g.kernel[1], g.kernel[2]];
-                let at = [tap / (kh * kw), tap / kw % kh, tap % kw];
-                // SAFETY: there is a weight for every tap and channel.
-                let w = unsafe { s.load_first(self.weights.add(tap * g.groups + c), lanes) };
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    let from =
-                        self.place([z, y, x + i], at).map_or(self.zeros, |at| self.x.wrapping_offset(at));
+                let from = if tap < KNOWN { known[tap] } else { self.meets::<N>([z, y, x], tap) };
+                // SAFETY: there is a weight for every tap and channel, and slack for a vector after them.
+                let w = unsafe { s.load(self.weights.add(tap * g.groups + c)) };
+                for (sum, from) in sums.iter_mut().zip(from) {
                     // SAFETY: the place is inside the input, or all zeros; both have every channel.
                     let v = unsafe {
                         if lanes == S::LANES { s.read(from.add(c)) } else { s.read_first(from.add(c), lanes) }
@@ -278,6 +300,20 @@ where
                 unsafe { if lanes == S::LANES { s.write(to, y) } else { s.write_first(to, y, lanes) } };
             }
         }
+    }
+
+    /// What a tap of `N` neighbouring outputs meets: the first channel of a pixel, or zeros.
+    #[inline(always)]
+    fn meets<const N: usize>(&self, [z, y, x]: [usize; 3], tap: usize) -> [*const T; N] {
+        let [_, kh, kw] = self.g.kernel;
+        let at = [tap / (kh * kw), tap / kw % kh, tap % kw];
+        let mut found = [self.zeros; N];
+        for (i, found) in found.iter_mut().enumerate() {
+            if let Some(place) = self.place([z, y, x + i], at) {
+                *found = self.x.wrapping_offset(place);
+            }
+        }
+        found
     }
 
     /// Where a tap of an output meets the input; None in the padding.

@@ -197,7 +197,8 @@ impl Depthwise {
         let (device, memory) = (call.cpu(), Memory::<T>::of(call));
         let memory = &memory;
         let threads = call.parameters.threads().min(device.threads().threads());
-        let (weights, bias, zeros) = (line(g.taps() * g.groups), line(g.groups), line(g.groups));
+        // A vector may be read past the last weight.
+        let (weights, bias, zeros) = (line(g.taps() * g.groups + 16), line(g.groups), line(g.groups));
         let mut scratch = device.scratch((weights + bias + zeros) * size_of::<T::Wide>())?;
         let mut pieces = Pieces::<T::Wide>::new(scratch.as_mut_ptr());
         let (weights, bias, zeros) = (pieces.take(weights), pieces.take(bias), pieces.take(zeros));

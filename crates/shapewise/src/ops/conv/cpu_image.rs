@@ -234,16 +234,22 @@ unsafe fn fill_sorted<T: Real, S: Vectors<T>>(
     let mut column = columns.start;
     loop {
         let from = x.wrapping_offset((column * step) as isize - g.before[2]);
-        let to = |phase: usize| to.wrapping_add(phase * frame.columns + column);
+        let to = to.wrapping_add(column);
+        // Written out: what the compiler does not inline is compiled without the instructions.
         // SAFETY: `step` vectors of the input are left, and a vector of each phase.
         unsafe {
-            let read = |i: usize| s.read(from.add(i * S::LANES));
+            let (a, b) = (s.read(from), s.read(from.add(S::LANES)));
             if step == 2 {
-                let sorted = split2(s, [read(0), read(1)]);
-                sorted.into_iter().enumerate().for_each(|(phase, v)| s.store(to(phase), v));
+                let [even, odd] = split2(s, [a, b]);
+                s.store(to, even);
+                s.store(to.add(frame.columns), odd);
             } else {
-                let sorted = split4(s, [read(0), read(1), read(2), read(3)]);
-                sorted.into_iter().enumerate().for_each(|(phase, v)| s.store(to(phase), v));
+                let (c, d) = (s.read(from.add(2 * S::LANES)), s.read(from.add(3 * S::LANES)));
+                let [a, b, c, d] = split4(s, [a, b, c, d]);
+                s.store(to, a);
+                s.store(to.add(frame.columns), b);
+                s.store(to.add(2 * frame.columns), c);
+                s.store(to.add(3 * frame.columns), d);
             }
         }
         if column + S::LANES == columns.end {

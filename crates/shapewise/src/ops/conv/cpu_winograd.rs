@@ -188,7 +188,12 @@ impl<W: Computed, F: Form> LanesTask<W> for Weights<'_, W, F> {
                     // SAFETY: the weights were turned, and there is slack for a vector after them.
                     *slot = unsafe { s.load(at) };
                 }
-                let columns = [0, 1, 2].map(|x| F::weights(s, [taps[x], taps[3 + x], taps[6 + x]]));
+                // No closures over vectors here: what the compiler does not inline is compiled without the instructions.
+                let columns = [
+                    F::weights(s, [taps[0], taps[3], taps[6]]),
+                    F::weights(s, [taps[1], taps[4], taps[7]]),
+                    F::weights(s, [taps[2], taps[5], taps[8]]),
+                ];
                 for y in 0..F::INPUTS {
                     let row = F::weights(s, [columns[0][y], columns[1][y], columns[2][y]]);
                     for (x, &v) in row.iter().enumerate().take(F::INPUTS) {
@@ -490,16 +495,17 @@ impl<W: Computed, F: Form> Outputs<'_, W, F> {
 /// Writes a row of tiles, whose columns are in different vectors.
 #[inline(always)]
 unsafe fn write_row<W: Float, S: Lanes<W>, F: Form>(s: S, v: [S::V; 4], to: *mut W, columns: usize) {
-    let put = |i: usize, v: S::V| {
+    let joined = if F::OUTPUTS == 2 {
+        let [a, b] = join2(s, [v[0], v[1]]);
+        [a, b, a, b]
+    } else {
+        join4(s, v)
+    };
+    for (i, v) in joined.into_iter().enumerate().take(F::OUTPUTS) {
         let at = i * S::LANES;
         if at < columns {
             // SAFETY: the row goes on for so many columns.
             unsafe { store_some(s, to.add(at), v, S::LANES.min(columns - at)) };
         }
-    };
-    if F::OUTPUTS == 2 {
-        join2(s, [v[0], v[1]]).into_iter().enumerate().for_each(|(i, v)| put(i, v));
-    } else {
-        join4(s, v).into_iter().enumerate().for_each(|(i, v)| put(i, v));
     }
 }

@@ -77,30 +77,24 @@ impl Form for Four {
 
     #[inline(always)]
     fn weights<T: Float, S: Lanes<T>>(s: S, [a, b, c]: [S::V; 3]) -> [S::V; MOST] {
-        let by = |x: f64| s.splat(T::from_f64(x));
-        let (sixth, twelfth) = (by(1.0 / 6.0), by(1.0 / 12.0));
-        let (ends, middle) = (s.mul(s.add(a, c), by(-1.0 / 6.0)), s.mul(b, sixth));
-        let (wide, half) = (s.mul_add(c, sixth, s.mul(a, by(1.0 / 24.0))), s.mul(b, twelfth));
-        [
-            s.mul(a, by(0.25)),
-            s.sub(ends, middle),
-            s.add(ends, middle),
-            s.add(wide, half),
-            s.sub(wide, half),
-            c,
-        ]
+        let (quarter, sixth) = (s.splat(T::from_f64(0.25)), s.splat(T::from_f64(1.0 / 6.0)));
+        let (twelfth, rest) = (s.splat(T::from_f64(1.0 / 12.0)), s.splat(T::from_f64(1.0 / 24.0)));
+        let (ends, middle) = (s.neg(s.mul(s.add(a, c), sixth)), s.mul(b, sixth));
+        let (wide, half) = (s.mul_add(c, sixth, s.mul(a, rest)), s.mul(b, twelfth));
+        [s.mul(a, quarter), s.sub(ends, middle), s.add(ends, middle), s.add(wide, half), s.sub(wide, half), c]
     }
 
     #[inline(always)]
     fn output<T: Float, S: Lanes<T>>(s: S, m: [S::V; MOST]) -> [S::V; 4] {
-        let by = |x: f64| s.splat(T::from_f64(x));
+        let (two, four, eight) =
+            (s.splat(T::from_f64(2.0)), s.splat(T::from_f64(4.0)), s.splat(T::from_f64(8.0)));
         let (sum, difference) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
         let (sums, differences) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
         [
             s.add(m[0], s.add(sum, sums)),
-            s.mul_add(by(2.0), differences, difference),
-            s.mul_add(by(4.0), sums, sum),
-            s.add(s.mul_add(by(8.0), differences, difference), m[5]),
+            s.mul_add(two, differences, difference),
+            s.mul_add(four, sums, sum),
+            s.add(s.mul_add(eight, differences, difference), m[5]),
         ]
     }
 }
