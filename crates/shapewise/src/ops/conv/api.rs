@@ -179,7 +179,9 @@ impl Plan {
         let spatial = &sizes[3 - which.axes..];
         let first = options.layout == ConvLayout::ChannelsFirst;
         first.then(|| shape.append(outputs));
-        spatial.iter().for_each(|&size| shape.append(size));
+        for &size in spatial {
+            shape.append(size);
+        }
         (!first).then(|| shape.append(outputs));
         shape.elements()?;
         Ok(Self { which, attributes, groups: resolved.groups, shape })

@@ -3,6 +3,7 @@
 //! A band of rows is framed in the first cache; then every output row is a sum of shifted rows of the frame.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+#![allow(clippy::needless_range_loop)] // rows and columns of several arrays at once
 
 use std::ops::Range;
 
@@ -16,6 +17,9 @@ use crate::ops::matmul::cpu_problem::Real as Computed;
 
 /// Vectors of outputs that are summed at once: with nine weights they fill the registers of AVX2.
 const VECTORS: usize = 4;
+
+/// Rows of outputs that a kernel of 3×3 computes at once: each row of inputs is read once for three of them.
+const ROWS: usize = 4;
 
 /// How the rows of a channel are cut.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +95,7 @@ where
         let (weights, offsets) =
             unsafe { (std::slice::from_raw_parts(weights, taps), std::slice::from_raw_parts(offsets, taps)) };
         let whole = frame.planes > 1;
+        let three = g.kernel == [1, 3, 3] && g.stride[1] == 1 && g.dilation[1] == 1;
         let mut first = self.rows.start;
         while first < self.rows.end {
             let end = (first + bands.rows).min(self.rows.end);
@@ -102,11 +107,20 @@ where
             };
             Fill { g, frame, x: self.x, to: image, rows: lines }.run(s);
             for z in 0..g.output[0] {
-                for y in first..end {
-                    let from = image.wrapping_add(frame.output([z, y, 0]) - top * frame.pitch());
+                let mut y = first;
+                while y < end {
+                    let from = image.wrapping_add(frame.output([z, y, 0]) - top * frame.pitch()).cast_const();
                     let to = self.y.wrapping_offset(z as isize * g.y[2] + y as isize * g.y[3]);
-                    // SAFETY: the band's rows are framed, and the output has this row.
-                    unsafe { self.row(s, from.cast_const(), weights, offsets, to) };
+                    // SAFETY: the band's rows are framed, and the output has these rows.
+                    unsafe {
+                        if three && end - y >= ROWS {
+                            self.some_rows(s, from, weights, offsets, to);
+                            y += ROWS;
+                        } else {
+                            self.row(s, from, weights, offsets, to);
+                            y += 1;
+                        }
+                    }
                 }
             }
             first = end;
@@ -121,6 +135,54 @@ impl<T: Real> Plane<'_, T>
 where
     T::Wide: Computed,
 {
+    /// Some rows of outputs of a kernel of 3×3 that moves down by one.
+    ///
+    /// # Safety
+    /// Every tap of the rows is in the frame, with slack after it, and the rows can be written.
+    #[inline(always)]
+    unsafe fn some_rows<S: Vectors<T>>(
+        &self,
+        s: S,
+        from: *const T::Wide,
+        weights: &[T::Wide],
+        offsets: &[usize],
+        to: *mut T,
+    ) {
+        let (n, pitch) = (self.g.output[2], self.bands.frame.pitch());
+        let mut w = [s.splat(T::Wide::ZERO); 9];
+        for (slot, &x) in w.iter_mut().zip(weights) {
+            *slot = s.splat(x);
+        }
+        let (left, middle, right) = (offsets[0], offsets[1], offsets[2]);
+        let mut x = 0;
+        while x < n {
+            let mut sums = [s.splat(self.bias); ROWS];
+            for input in 0..ROWS + 2 {
+                let at = from.wrapping_add(input * pitch + x);
+                // SAFETY: the frame has slack for vectors after its last element.
+                let (a, b, c) =
+                    unsafe { (s.load(at.add(left)), s.load(at.add(middle)), s.load(at.add(right))) };
+                for (y, sum) in sums.iter_mut().enumerate() {
+                    // The input's row is the first, second or third of these outputs.
+                    if input >= y && input < y + 3 {
+                        let k = 3 * (input - y);
+                        *sum = s.mul_add(w[k], a, *sum);
+                        *sum = s.mul_add(w[k + 1], b, *sum);
+                        *sum = s.mul_add(w[k + 2], c, *sum);
+                    }
+                }
+            }
+            if self.activation != Activation::None {
+                activate(s, &mut sums, self.activation);
+            }
+            for (y, &sum) in sums.iter().enumerate() {
+                // SAFETY: the rows have so many columns left.
+                unsafe { self.put(s, to.offset(y as isize * self.g.y[3]).add(x), sum, n - x) };
+            }
+            x += S::LANES;
+        }
+    }
+
     /// One row of outputs.
     ///
     /// # Safety
@@ -173,14 +235,22 @@ where
                 break;
             }
             // SAFETY: so many columns are left.
-            unsafe {
-                if columns - at < S::LANES {
-                    s.write_first(to.add(at), sum, columns - at);
-                } else if self.stream {
-                    s.write_past_cache(to.add(at), sum);
-                } else {
-                    s.write(to.add(at), sum);
-                }
+            unsafe { self.put(s, to.add(at), sum, columns - at) };
+        }
+    }
+
+    /// # Safety
+    /// `columns` or a whole vector can be written; it is aligned if it is streamed.
+    #[inline(always)]
+    unsafe fn put<S: Vectors<T>>(&self, s: S, to: *mut T, v: S::V, columns: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if columns < S::LANES {
+                s.write_first(to, v, columns);
+            } else if self.stream {
+                s.write_past_cache(to, v);
+            } else {
+                s.write(to, v);
             }
         }
     }

@@ -125,7 +125,8 @@ pub(super) struct Chunk<'a, W> {
     /// Distance of channels of the result.
     pub apart: isize,
     pub activation: Activation,
-    pub chunk: usize,
+    /// Which of the chunks.
+    pub index: usize,
     /// Room for a chunk of panels.
     pub panels: *mut W,
 }
@@ -147,7 +148,7 @@ impl<W: Computed> LanesTask<W> for Chunk<'_, W> {
     #[inline(always)]
     fn run<S: Lanes<W>>(self, s: S) {
         let (g, cut) = (self.g, self.cut);
-        let (first, count) = cut.chunks.piece(self.chunk);
+        let (first, count) = cut.chunks.piece(self.index);
         let tile_rows = const { tile_of::<W, S>().0 };
         for pass in 0..cut.depths.blocks {
             let (from, depth) = cut.depths.piece(pass);

@@ -181,23 +181,14 @@ where
     let blocks = if kept.is_some() { 0 } else { cut.rows.blocks };
     ground.share(plan.share.threads(), g.groups * blocks, |worker, i| {
         let row = gathered.at(worker * plan.gathered);
+        let (which, w) = ((i / blocks, i % blocks), ground.weights(0));
         // SAFETY: the call's weights are valid, and the scratch memory is as large as planned.
-        unsafe {
-            cpu_gemm::pack_weights(
-                g,
-                cut,
-                isa,
-                (i / blocks, i % blocks),
-                ground.weights(0),
-                row,
-                weights.at(0),
-            )
-        };
+        unsafe { cpu_gemm::pack_weights(g, cut, isa, which, w, row, weights.at(0)) };
     });
     let chunks = cut.chunks.blocks;
     ground.images(|image| {
         ground.share(plan.share.inner, g.groups * chunks, |worker, i| {
-            let (group, chunk) = (i / chunks, i % chunks);
+            let (group, index) = (i / chunks, i % chunks);
             let task = Chunk {
                 isa,
                 g,
@@ -210,7 +201,7 @@ where
                 to: image.to.at(0).wrapping_offset((group * g.o) as isize * image.apart),
                 apart: image.apart,
                 activation,
-                chunk,
+                index,
                 panels: panels.at((image.slot + worker) * plan.panels),
             };
             T::Wide::run(isa, task);

@@ -4,6 +4,7 @@
 use arrayvec::ArrayVec;
 
 use super::geometry::{Geometry, attributes};
+use crate::backends::cpu::Operand;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::matmul::{self, MatmulAttributes};
@@ -94,7 +95,7 @@ impl Kernel for Pointwise {
             product_of(call.workload).ok_or_else(|| KernelError(format!("needs {NEEDS}").into()))?;
         let inputs = call.inputs.iter().take(product.inputs().len());
         let operands = inputs.chain(&call.outputs);
-        let pointers: ArrayVec<*mut u8, MAX_OPERANDS> = operands.map(|operand| operand.address()).collect();
+        let pointers: ArrayVec<*mut u8, MAX_OPERANDS> = operands.map(Operand::address).collect();
         // Operands are the same memory, only seen as matrices.
         self.product().launch(&mut Call::new(&product, call.parameters, &pointers, call.cpu()))
     }

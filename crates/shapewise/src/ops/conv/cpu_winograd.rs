@@ -6,6 +6,7 @@
 //! anew by the definition: transforms spread infinities and overflow earlier.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+#![allow(clippy::needless_range_loop)] // rows and columns of several arrays at once
 
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -205,14 +205,14 @@ impl Geometry {
 
     fn part(&self, first: [usize; 3]) -> Fraction {
         let mut part = Fraction { g: Geometry { stride: [1; 3], ..*self }, weights: 0, outputs: 0 };
-        for axis in 0..3 {
-            let share = self.share(axis, first[axis]);
+        for (axis, first) in first.into_iter().enumerate() {
+            let share = self.share(axis, first);
             let g = &mut part.g;
             (g.kernel[axis], g.output[axis]) = (share.kernel, share.output);
             (g.dilation[axis], g.before[axis]) = (share.dilation, share.before);
             part.weights += share.weight as isize * self.w[3 + axis];
             g.w[3 + axis] = -(share.step as isize) * self.w[3 + axis];
-            part.outputs += first[axis] as isize * self.y[2 + axis];
+            part.outputs += first as isize * self.y[2 + axis];
             g.y[2 + axis] = self.stride[axis] as isize * self.y[2 + axis];
         }
         part
