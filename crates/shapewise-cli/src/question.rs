@@ -7,8 +7,10 @@ use shapewise::ops::attention::AttentionOptions;
 use shapewise::ops::conv::ConvOptions;
 use shapewise::ops::fft::FftOptions;
 use shapewise::ops::norm::NormOptions;
+use shapewise::ops::pad::Border;
 use shapewise::ops::pool::PoolOptions;
 use shapewise::ops::reduce::Over;
+use shapewise::ops::sort::Order;
 use shapewise::{DType, Runtime, Tensor};
 
 /// Shown below the help of commands that take a question.
@@ -23,6 +25,10 @@ pub const EXAMPLES: &str = "Operations:
   fft ifft rfft irfft A along the last axis; fft2 ifft2 rfft2 irfft2 A along the last two
   attention causal_attention Q K V          [batch x] heads x length x dim
   max_pool avg_pool A                       3x3 by 2 (padded by 1), 2x2 by 2
+  cumsum cumprod cummax cummin A            along the last axis
+  pad A                 one element of zero on each side of the last two axes
+  sort argsort topk A   along the last axis; topk: the largest tenth
+  embedding T I         rows of a table, one for each of as many indices as I has elements
 
 Examples:
   shapewise bench matmul 512x512 512x512
@@ -85,6 +91,22 @@ const OPERATIONS: &[(&str, usize, Ask)] = &[
     ("argmin", 1, |rt, x, over| rt.argmin(&x[0], over)),
     ("copy", 1, |rt, x, _| rt.copy(&x[0])),
     ("transpose", 1, |rt, x, _| rt.transpose(&x[0])),
+    ("cumsum", 1, |rt, x, _| rt.cumsum(&x[0], -1)),
+    ("cumprod", 1, |rt, x, _| rt.cumprod(&x[0], -1)),
+    ("cummax", 1, |rt, x, _| rt.cummax(&x[0], -1)),
+    ("cummin", 1, |rt, x, _| rt.cummin(&x[0], -1)),
+    ("pad", 1, |rt, x, _| {
+        let rank = x[0].rank();
+        let widths: Vec<_> = (0..rank).map(|i| if i + 2 < rank { (0, 0) } else { (1, 1) }).collect();
+        rt.pad(&x[0], &widths, Border::Constant(0.0))
+    }),
+    ("sort", 1, |rt, x, _| rt.sort(&x[0], -1, Order::Ascending)),
+    ("argsort", 1, |rt, x, _| rt.argsort(&x[0], -1, Order::Ascending)),
+    ("topk", 1, |rt, x, _| {
+        let tenth = x[0].shape().last().map_or(0, |n| n.div_ceil(10));
+        Ok(rt.topk(&x[0], tenth, -1, Order::Descending)?.0)
+    }),
+    ("embedding", 2, |rt, x, _| rt.embedding(&x[0], &Tensor::zeros(x[1].shape(), DType::I64)?)),
     ("softmax", 1, |rt, x, _| rt.softmax(&x[0], -1)),
     ("log_softmax", 1, |rt, x, _| rt.log_softmax(&x[0], -1)),
     ("fft", 1, |rt, x, _| rt.fft(&x[0], &FftOptions::new())),

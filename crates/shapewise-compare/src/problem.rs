@@ -56,10 +56,26 @@ impl Problem {
     pub fn new(task: Task) -> Self {
         let inputs = make_inputs(&task);
         let mut random = Random::new(99);
-        let points = (0..SAMPLED.min(task.output_len()))
-            .map(|_| point(&task, &inputs, random.below(task.output_len())))
-            .collect();
+        let places = (0..SAMPLED.min(task.output_len())).map(|_| random.below(task.output_len()));
+        let points = match task {
+            // Sorted once for all places.
+            Task::Sort { .. } | Task::TopK { .. } => {
+                let mut sorted = inputs[input::X].to_vec();
+                sorted.sort_unstable_by(f32::total_cmp);
+                if matches!(task, Task::TopK { .. }) {
+                    sorted.reverse();
+                }
+                places.map(|index| moved(index, sorted[index])).collect()
+            }
+            _ => places.map(|index| point(&task, &inputs, index)).collect(),
+        };
         Self { task, inputs, points }
+    }
+
+    /// Which rows of the table are picked.
+    pub fn picks(&self) -> Vec<i64> {
+        let Task::Gather { rows, .. } = self.task else { return Vec::new() };
+        self.inputs[input::Y].iter().map(|&v| pick(v, rows) as i64).collect()
     }
 
     /// The largest error of an answer as a multiple of what is allowed: right when at most 1.
@@ -81,6 +97,9 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         Task::LayerNorm { rows, cols } => vec![rows * cols, cols, cols],
         Task::BatchNorm { batch, channels: c, plane } => vec![batch * c * plane, c, c, c, c],
         Task::Attention { heads, length, dim, .. } => vec![heads * length * dim; 3],
+        Task::Transpose { n } => vec![n * n],
+        Task::Gather { rows, cols, picks } => vec![rows * cols, picks],
+        Task::Sort { n } | Task::TopK { n, .. } => vec![n],
     };
     let mut inputs: Vec<_> = lengths.iter().enumerate().map(|(i, &len)| Buffer::random(len, i)).collect();
     match task {
@@ -90,6 +109,16 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         _ => {}
     }
     inputs
+}
+
+/// A row from a number in [-1, 1).
+fn pick(v: f32, rows: usize) -> usize {
+    ((f64::from(v) + 1.0) / 2.0 * rows as f64) as usize % rows
+}
+
+/// An entry that is moved and not computed: nothing but itself is right.
+fn moved(index: usize, value: f32) -> Point {
+    Point { index, value: value.into(), allowed: f64::MIN_POSITIVE }
 }
 
 fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
@@ -145,6 +174,12 @@ fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
             norm_point(inputs, index, c, mean, variance, 1)
         }
         Task::Attention { length, dim, causal, .. } => attention_point(inputs, index, length, dim, causal),
+        Task::Transpose { n } => moved(index, x[index % n * n + index / n]),
+        Task::Gather { rows, cols, .. } => {
+            let row = pick(inputs[input::Y][index / cols], rows);
+            moved(index, x[row * cols + index % cols])
+        }
+        Task::Sort { .. } | Task::TopK { .. } => unreachable!("looked up in the sorted numbers"),
     }
 }
 

@@ -117,7 +117,7 @@ fn bar_all(group: Group) -> f64 {
 fn bar_mean(group: Group) -> f64 {
     match group {
         Group::Matmul => 1.05,
-        Group::Attention | Group::Conv | Group::Elementwise => 1.0,
+        Group::Attention | Group::Conv | Group::Elementwise | Group::Moving => 1.0,
         Group::Depthwise => 2.0,
         Group::ReduceAndNorm => 1.2,
     }

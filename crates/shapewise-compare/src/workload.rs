@@ -40,6 +40,14 @@ pub enum Task {
     BatchNorm { batch: usize, channels: usize, plane: usize },
     /// Scaled dot-product attention of `heads` heads, as many queries as keys.
     Attention { heads: usize, length: usize, dim: usize, causal: bool },
+    /// A matrix of n × n written with its axes exchanged.
+    Transpose { n: usize },
+    /// `picks` random rows of a table.
+    Gather { rows: usize, cols: usize, picks: usize },
+    /// n numbers in rising order.
+    Sort { n: usize },
+    /// The k largest of n numbers, falling.
+    TopK { n: usize, k: usize },
 }
 
 /// Sizes of a convolution of `batch` images of `inputs` planes with a kernel of `kernel` × `kernel`.
@@ -101,6 +109,9 @@ impl Task {
             Self::Matmul { .. } => Group::Matmul,
             Self::Elementwise { .. } => Group::Elementwise,
             Self::Attention { .. } => Group::Attention,
+            Self::Transpose { .. } | Self::Gather { .. } | Self::Sort { .. } | Self::TopK { .. } => {
+                Group::Moving
+            }
             _ => Group::ReduceAndNorm,
         }
     }
@@ -117,6 +128,10 @@ impl Task {
             Self::Softmax { rows, cols } | Self::LayerNorm { rows, cols } => rows * cols,
             Self::BatchNorm { batch, channels, plane } => batch * channels * plane,
             Self::Attention { heads, length, dim, .. } => heads * length * dim,
+            Self::Transpose { n } => n * n,
+            Self::Gather { cols, picks, .. } => picks * cols,
+            Self::Sort { n } => n,
+            Self::TopK { k, .. } => k,
         }
     }
 }
@@ -142,6 +157,9 @@ impl Task {
             Self::Attention { heads, length, dim, .. } => {
                 product(&[4, heads, length, dim]) + product(&[2, heads, length, length])
             }
+            Self::Transpose { n } => product(&[2, n, n]),
+            Self::Gather { rows, cols, picks } => product(&[rows, cols]) + product(&[picks, cols + 1]),
+            Self::Sort { n } | Self::TopK { n, .. } => product(&[3, n]),
         }
     }
 }
@@ -157,6 +175,8 @@ pub enum Group {
     Matmul,
     /// Element-wise operations.
     Elementwise,
+    /// Transpositions, look-ups and sorts.
+    Moving,
     /// Sums, softmax and norms.
     ReduceAndNorm,
     /// Attention.
@@ -170,6 +190,7 @@ impl fmt::Display for Group {
             Self::Depthwise => "depthwise conv",
             Self::Matmul => "matmul",
             Self::Elementwise => "elementwise",
+            Self::Moving => "moving data",
             Self::ReduceAndNorm => "reduce, softmax, norm",
             Self::Attention => "attention",
         })
@@ -271,9 +292,24 @@ impl<'a> Entry<'a> {
                 dim: self.size("dim")?,
                 causal: self.flag("causal")?,
             },
+            "transpose" => Task::Transpose { n: self.size("n")? },
+            "gather" => Task::Gather {
+                rows: self.size("rows")?,
+                cols: self.size("cols")?,
+                picks: self.size("picks")?,
+            },
+            "sort" => Task::Sort { n: self.size("n")? },
+            "topk" => {
+                let (n, k) = (self.size("n")?, self.size("k")?);
+                if k > n {
+                    bail!("`k` must be at most `n`, not {k}");
+                }
+                Task::TopK { n, k }
+            }
             known if NOT_YET.contains(&known) => return Ok(None),
             other => bail!(
-                "unknown kind `{other}`: expected conv, matmul, elementwise, reduce, softmax, layernorm, batchnorm or attention"
+                "unknown kind `{other}`: expected conv, matmul, elementwise, reduce, softmax, layernorm, batchnorm, \
+                 attention, transpose, gather, sort or topk"
             ),
         };
         Ok(Some(task))
@@ -337,7 +373,7 @@ mod tests {
     #[test]
     fn default_list_parses() {
         let list = parse(DEFAULT_LIST).unwrap();
-        assert_eq!(list.workloads.len(), 47);
+        assert_eq!(list.workloads.len(), 52);
         assert!(list.skipped.is_empty());
     }
 

@@ -15,12 +15,16 @@ mod copy;
 mod elementwise;
 #[path = "golden/fft.rs"]
 mod fft;
+#[path = "golden/gather.rs"]
+mod gather;
 #[path = "golden/matmul.rs"]
 mod matmul;
 #[path = "golden/norm.rs"]
 mod norm;
 #[path = "common/numbers.rs"]
 mod numbers;
+#[path = "golden/pad.rs"]
+mod pad;
 #[path = "golden/pool.rs"]
 mod pool;
 #[path = "golden/read.rs"]
@@ -29,6 +33,8 @@ mod read;
 mod reduce;
 #[path = "golden/softmax.rs"]
 mod softmax;
+#[path = "golden/sort.rs"]
+mod sort;
 
 use compare::{Tolerance, differs};
 use numbers::{Numbers, numbers};

@@ -9,7 +9,10 @@ use shapewise::ops::elementwise::Program;
 use shapewise::ops::fft::FftOptions;
 use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
+use shapewise::ops::pad::Border;
 use shapewise::ops::reduce::{Over, ReduceKind};
+use shapewise::ops::scatter::Combine;
+use shapewise::ops::sort::Order;
 use shapewise::ops::{Activation, Workload};
 use shapewise::{DType, Runtime, Tensor};
 
@@ -31,6 +34,8 @@ pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
         suite.norm()?;
         suite.moving()?;
         suite.pool()?;
+        suite.indexed()?;
+        suite.sort()?;
     }
     Ok(suite.found)
 }
@@ -299,7 +304,7 @@ impl Suite<'_> {
 }
 
 impl Suite<'_> {
-    /// Copies: rows, transpositions, permutations of images and heads, parts of a concatenation.
+    /// Copies: rows, transpositions, permutations of images and heads, parts of a concatenation; borders; scans.
     fn moving(&mut self) -> Result<()> {
         let types = [DType::F32, DType::F32, DType::F64, DType::F16, DType::U8];
         for i in 0..32 {
@@ -319,6 +324,58 @@ impl Suite<'_> {
                     let (a, b) = (Tensor::zeros(&[rows, columns], dtype)?, Tensor::zeros(&[rows, 7], dtype)?);
                     self.ask(|rt| rt.concat(&[a.view(), b.view()], 1))?;
                 }
+            }
+        }
+        for i in 0..20 {
+            let (rows, columns) = (self.draw.size(2, 2000), self.draw.size(2, 2000));
+            let x = Tensor::zeros(&[rows, columns], self.draw.pick(&types))?;
+            match i % 4 {
+                0 => self.ask(|rt| rt.pad(&x, &[(1, 1), (1, 1)], Border::Constant(0.0)))?,
+                1 => self.ask(|rt| rt.pad(&x, &[(0, 0), (1, 1)], Border::Reflect))?,
+                2 => self.ask(|rt| rt.cumsum(&x, 1))?,
+                _ => self.ask(|rt| rt.cummax(&x, 0))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Tables looked up and added to, elements picked along an axis.
+    fn indexed(&mut self) -> Result<()> {
+        for i in 0..32 {
+            let dtype = if i % 5 == 3 { DType::F64 } else { DType::F32 };
+            let (rows, columns) = (self.draw.size(4, 100_000), self.draw.size(1, 256));
+            let rows = rows.min(4_000_000 / columns);
+            let count = self.draw.size(1, 50_000).min(4_000_000 / columns);
+            let (x, index) = (Tensor::zeros(&[rows, columns], dtype)?, Tensor::zeros(&[count], DType::I64)?);
+            match i % 4 {
+                0 | 1 => self.ask(|rt| rt.embedding(&x, &index))?,
+                2 => {
+                    let each = Tensor::zeros(&[rows, columns.div_ceil(2)], DType::I32)?;
+                    self.ask(|rt| rt.gather(&x, 1, &each))?;
+                }
+                _ => {
+                    let (mut x, source) = (x, Tensor::zeros(&[count, columns], dtype)?);
+                    self.ask(|rt| rt.index_scatter_in_place(&mut x, 0, &index, &source, Combine::Add))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sort(&mut self) -> Result<()> {
+        let types = [DType::F32, DType::F32, DType::F64, DType::I32, DType::U8];
+        for i in 0..32 {
+            let n = self.draw.size(4, 1_000_000);
+            let rows = self.draw.size(1, 500).min(1_000_000 / n).max(1);
+            let x = Tensor::zeros(&[rows, n], self.draw.pick(&types))?;
+            match i % 4 {
+                0 => self.ask(|rt| rt.sort(&x, 1, Order::Ascending))?,
+                1 => self.ask(|rt| rt.argsort(&x, 1, Order::Descending))?,
+                2 => {
+                    let k = self.draw.size(1, 1000).min(n);
+                    self.ask(|rt| rt.topk(&x, k, 1, Order::Descending))?;
+                }
+                _ => self.ask(|rt| rt.sort(x.transpose().view(), 0, Order::Ascending))?,
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ mod ours;
 mod rust_attention;
 mod rust_conv;
 mod rust_matmul;
+mod rust_moving;
 mod rust_norm;
 mod rust_pointwise;
 
@@ -115,6 +116,9 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
         }
         Task::Elementwise { .. } | Task::Sum { .. } => rust_pointwise::enter(problem, threads)?,
         Task::Attention { .. } => rust_attention::enter(problem)?,
+        Task::Transpose { .. } | Task::Gather { .. } | Task::Sort { .. } | Task::TopK { .. } => {
+            rust_moving::enter(problem)?
+        }
         Task::Softmax { .. } | Task::LayerNorm { .. } | Task::BatchNorm { .. } => rust_norm::enter(problem)?,
     });
     all.retain(|c| c.name().starts_with(OURS) || setup.wants(c.name()));
@@ -127,6 +131,6 @@ pub const OURS: &str = "shapewise";
 /// Whether a peer is a Rust library: the first bar is set by these.
 pub fn is_rust(name: &str) -> bool {
     let family = name.split('(').next().unwrap_or(name);
-    ["gemm", "faer", "matrixmultiply", "ndarray", "candle", "rten-gemm", "rten", "rust-loop"]
+    ["gemm", "faer", "matrixmultiply", "ndarray", "candle", "rten-gemm", "rten", "rust-loop", "std"]
         .contains(&family)
 }

@@ -11,6 +11,7 @@ use shapewise::ops::conv::ConvOptions;
 use shapewise::ops::elementwise::Program;
 use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
+use shapewise::ops::sort::Order;
 use shapewise::{DType, Runtime, Tensor};
 
 const PREPARED: &str = "shapewise(prepared)";
@@ -95,6 +96,29 @@ pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>
                 runtime.attention_into(&q, &k, &v, &AttentionOptions::new().causality(causality), out)
             };
             Ok(vec![owned(OURS, Tensor::zeros(&shape, DType::F32)?, call)])
+        }
+        Task::Transpose { n } => {
+            let x = tensor(problem, input::X, &[n, n])?;
+            let out = Tensor::zeros(&[n, n], DType::F32)?;
+            Ok(vec![owned(OURS, out, move |out| runtime.transpose_into(&x, out))])
+        }
+        Task::Gather { rows, cols, picks } => {
+            let x = tensor(problem, input::X, &[rows, cols])?;
+            let index = Tensor::from_slice(&problem.picks(), &[picks])?;
+            let out = Tensor::zeros(&[picks, cols], DType::F32)?;
+            Ok(vec![owned(OURS, out, move |out| runtime.index_select_into(&x, 0, &index, out))])
+        }
+        Task::Sort { n } => {
+            let x = tensor(problem, input::X, &[n])?;
+            let out = Tensor::zeros(&[n], DType::F32)?;
+            Ok(vec![owned(OURS, out, move |out| runtime.sort_into(&x, 0, Order::Ascending, out))])
+        }
+        Task::TopK { n, k } => {
+            let x = tensor(problem, input::X, &[n])?;
+            let (out, mut places) = (Tensor::zeros(&[k], DType::F32)?, Tensor::zeros(&[k], DType::I64)?);
+            let call =
+                move |out: &mut Tensor| runtime.topk_into(&x, k, 0, Order::Descending, out, &mut places);
+            Ok(vec![owned(OURS, out, call)])
         }
     }
 }

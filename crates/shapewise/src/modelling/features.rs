@@ -265,6 +265,7 @@ fn attribute(operation: &Operation) -> f32 {
         Operation::Attention(a) => a.feature(),
         Operation::Elementwise(program) => program_identity(program),
         Operation::Fft(a) => a.feature(),
+        Operation::Gather(a) => a.feature(),
         Operation::Matmul(a) | Operation::PackedMatmul(a) => {
             let bias = f32::from(u8::from(a.bias));
             2.0 * a.activation.ordinal() + bias
@@ -280,6 +281,7 @@ fn attribute(operation: &Operation) -> f32 {
             } + extras
         }
         Operation::Pool(a) => a.feature(),
+        Operation::Pad(a) => a.feature(),
         Operation::Reduce(a) => match a.kind {
             ReduceKind::Sum => 0.0,
             ReduceKind::Mean => 1.0,
@@ -292,9 +294,11 @@ fn attribute(operation: &Operation) -> f32 {
             ReduceKind::Prod => 8.0,
             ReduceKind::Variance { .. } => 9.0,
             ReduceKind::Norm(_) => 10.0,
-            ReduceKind::CumulativeSum => 11.0,
+            ReduceKind::Cumulative(scan) => 11.0 + f32::from(2 * scan.kind as u8 + u8::from(scan.exclusive)),
         },
+        Operation::Scatter(a) => a.feature(),
         Operation::Softmax(a) => f32::from(u8::from(a.log)),
+        Operation::Sort(a) => a.feature(),
     }
 }
 

@@ -68,6 +68,7 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
         Operation::Attention(a) => a.write_key(out),
         Operation::Elementwise(p) => program(p, out),
         Operation::Fft(a) => a.write_key(out),
+        Operation::Gather(a) => a.write_key(out),
         Operation::Matmul(a) | Operation::PackedMatmul(a) => product(*a, out),
         Operation::Norm(a) => {
             write!(out, " {}", a.kind.name())?;
@@ -78,6 +79,7 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
             write!(out, " axis {} {scale}{bias} eps {:x}", a.axis, a.eps().to_bits())
         }
         Operation::Pool(a) => a.write_key(out),
+        Operation::Pad(a) => a.write_key(out),
         Operation::Reduce(a) => {
             write!(out, " {} axes {}", a.kind.name(), a.axes)?;
             match a.kind {
@@ -87,7 +89,9 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
                 _ => Ok(()),
             }
         }
+        Operation::Scatter(a) => a.write_key(out),
         Operation::Softmax(a) => write!(out, " {}", u8::from(a.log)),
+        Operation::Sort(a) => a.write_key(out),
     }
 }
 

@@ -8,14 +8,20 @@ pub mod copy;
 mod cost;
 pub mod elementwise;
 pub mod fft;
+pub mod gather;
 mod kernel;
 mod key;
 pub mod matmul;
 pub mod norm;
+pub mod pad;
 mod parameters;
 pub mod pool;
 pub mod reduce;
+pub mod scatter;
 pub mod softmax;
+pub mod sort;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod walk;
 mod words;
 mod workload;
@@ -49,6 +55,8 @@ pub enum Operation {
     Elementwise(elementwise::Program),
     /// Fourier transform along some axes.
     Fft(fft::FftAttributes),
+    /// Elements picked by index.
+    Gather(gather::GatherAttributes),
     /// Matrix product, with bias and activation.
     Matmul(matmul::MatmulAttributes),
     /// Batch, layer, RMS or group norm.
@@ -57,10 +65,16 @@ pub enum Operation {
     PackedMatmul(matmul::MatmulAttributes),
     /// The largest or the mean of moving windows.
     Pool(pool::PoolAttributes),
+    /// A border around a tensor.
+    Pad(pad::PadAttributes),
     /// Elements along some axes to one result.
     Reduce(reduce::ReduceAttributes),
+    /// Elements put where indices say.
+    Scatter(scatter::ScatterAttributes),
     /// Softmax or log-softmax along an axis.
     Softmax(softmax::SoftmaxAttributes),
+    /// Elements in order, or where they were.
+    Sort(sort::SortAttributes),
 }
 
 /// What a user asks for, without attributes.
@@ -78,6 +92,8 @@ pub enum OperationKind {
     Elementwise,
     /// Fourier transforms.
     Fft,
+    /// Elements picked by index.
+    Gather,
     /// Matrix product.
     Matmul,
     /// Batch, layer, RMS or group norm.
@@ -86,10 +102,16 @@ pub enum OperationKind {
     PackedMatmul,
     /// The largest or the mean of moving windows.
     Pool,
+    /// A border around a tensor.
+    Pad,
     /// Elements along some axes to one result.
     Reduce,
+    /// Elements put where indices say.
+    Scatter,
     /// Softmax or log-softmax along an axis.
     Softmax,
+    /// Elements in order, or where they were.
+    Sort,
 }
 
 impl OperationKind {
@@ -100,11 +122,15 @@ impl OperationKind {
         OperationKind::Attention,
         OperationKind::Elementwise,
         OperationKind::Fft,
+        OperationKind::Gather,
         OperationKind::Matmul,
         OperationKind::Norm,
         OperationKind::Pool,
+        OperationKind::Pad,
         OperationKind::Reduce,
+        OperationKind::Scatter,
         OperationKind::Softmax,
+        OperationKind::Sort,
         OperationKind::PackedMatmul,
     ];
 
@@ -116,12 +142,16 @@ impl OperationKind {
             Self::Attention => "attention",
             Self::Elementwise => "elementwise",
             Self::Fft => "fft",
+            Self::Gather => "gather",
             Self::Matmul => "matmul",
             Self::Norm => "norm",
             Self::PackedMatmul => "packed_matmul",
             Self::Pool => "pool",
+            Self::Pad => "pad",
             Self::Reduce => "reduce",
+            Self::Scatter => "scatter",
             Self::Softmax => "softmax",
+            Self::Sort => "sort",
         }
     }
 
@@ -133,12 +163,16 @@ impl OperationKind {
             Self::Attention => attention::KERNELS,
             Self::Elementwise => elementwise::KERNELS,
             Self::Fft => fft::KERNELS,
+            Self::Gather => gather::KERNELS,
             Self::Matmul => matmul::KERNELS,
             Self::Norm => norm::KERNELS,
             Self::PackedMatmul => matmul::PACKED_KERNELS,
             Self::Pool => pool::KERNELS,
+            Self::Pad => pad::KERNELS,
             Self::Reduce => reduce::KERNELS,
+            Self::Scatter => scatter::KERNELS,
             Self::Softmax => softmax::KERNELS,
+            Self::Sort => sort::KERNELS,
         }
     }
 }
@@ -152,12 +186,16 @@ impl Operation {
             Self::Attention(_) => OperationKind::Attention,
             Self::Elementwise(_) => OperationKind::Elementwise,
             Self::Fft(_) => OperationKind::Fft,
+            Self::Gather(_) => OperationKind::Gather,
             Self::Matmul(_) => OperationKind::Matmul,
             Self::Norm(_) => OperationKind::Norm,
             Self::PackedMatmul(_) => OperationKind::PackedMatmul,
             Self::Pool(_) => OperationKind::Pool,
+            Self::Pad(_) => OperationKind::Pad,
             Self::Reduce(_) => OperationKind::Reduce,
+            Self::Scatter(_) => OperationKind::Scatter,
             Self::Softmax(_) => OperationKind::Softmax,
+            Self::Sort(_) => OperationKind::Sort,
         }
     }
 }
@@ -190,12 +228,16 @@ impl fmt::Display for Operation {
             Self::Attention(attributes) => write!(f, "{attributes}"),
             Self::Elementwise(program) => write!(f, "elementwise {program}"),
             Self::Fft(attributes) => write!(f, "{attributes}"),
+            Self::Gather(attributes) => write!(f, "{attributes}"),
             Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
             Self::Norm(attributes) => write!(f, "{attributes}"),
             Self::PackedMatmul(attributes) => write!(f, "packed_matmul{attributes}"),
             Self::Pool(attributes) => write!(f, "{attributes}"),
+            Self::Pad(attributes) => write!(f, "{attributes}"),
             Self::Reduce(attributes) => write!(f, "reduce {attributes}"),
+            Self::Scatter(attributes) => write!(f, "{attributes}"),
             Self::Softmax(attributes) => write!(f, "{attributes}"),
+            Self::Sort(attributes) => write!(f, "{attributes}"),
         }
     }
 }

@@ -130,6 +130,12 @@ impl Workload {
         &self.operands
     }
 
+    /// For an operand that holds indices: the size of the axis they point into, the last one of the first operand.
+    pub(crate) fn indices_below(&self, operand: usize) -> Option<usize> {
+        let indexed = matches!(self.operation, Operation::Gather(_) | Operation::Scatter(_)) && operand == 1;
+        self.operands.first().and_then(|o| o.shape.last().copied()).filter(|_| indexed)
+    }
+
     /// Whether an input is the very memory of the output.
     pub fn in_place(&self) -> bool {
         self.in_place

@@ -115,9 +115,14 @@ pub struct Operand {
 
 impl Operand {
     pub fn new(dtype: DType, shape: &[usize], arrangement: &Arrangement, grade: Grade, seed: u64) -> Self {
+        let fill = |span| line(dtype, span, grade, &mut Random::new(seed), arrangement.pooled);
+        Self::filled(shape, arrangement, fill)
+    }
+
+    /// With memory made by `fill`, which is told how many elements of it there are.
+    pub fn filled(shape: &[usize], arrangement: &Arrangement, fill: impl FnOnce(usize) -> Tensor) -> Self {
         let (layout, span) = arrangement.layout(shape);
-        let storage = line(dtype, span, grade, &mut Random::new(seed), arrangement.pooled);
-        Self { storage, layout }
+        Self { storage: fill(span), layout }
     }
 
     pub fn view(&self) -> TensorView<'_> {

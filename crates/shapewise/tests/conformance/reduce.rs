@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use shapewise::DType;
 use shapewise::ops::OperationKind;
-use shapewise::ops::reduce::{NormOrder, Over, ReduceKind};
+use shapewise::ops::reduce::{NormOrder, Over, ReduceKind, Scan, ScanKind};
 
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
@@ -48,7 +48,10 @@ fn kinds() -> impl Strategy<Value = ReduceKind> {
         Just(ReduceKind::All),
         (0u32..3).prop_map(|correction| ReduceKind::Variance { correction }),
         order.prop_map(ReduceKind::Norm),
-        Just(ReduceKind::CumulativeSum),
+        (0usize..4, any::<bool>()).prop_map(|(kind, exclusive)| {
+            let kind = [ScanKind::Sum, ScanKind::Prod, ScanKind::Max, ScanKind::Min][kind];
+            ReduceKind::Cumulative(Scan { kind, exclusive })
+        }),
     ]
 }
 
@@ -125,8 +128,9 @@ impl Case {
                     | ReduceKind::All
             );
         // Products with infinite parts have no agreed answer.
-        let undefined =
-            self.kind == ReduceKind::Prod && self.dtype.is_complex() && self.grade == Grade::Special;
+        let product =
+            matches!(self.kind, ReduceKind::Prod | ReduceKind::Cumulative(Scan { kind: ScanKind::Prod, .. }));
+        let undefined = product && self.dtype.is_complex() && self.grade == Grade::Special;
         !undefined
             && self.kind.output(self.dtype).is_some()
             && (!empty || self.kind.accepts_empty())
@@ -147,12 +151,12 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
     }
     let input = Operand::new(case.dtype, &case.shape, &case.input, case.grade, case.seed);
     let dtype = case.kind.output(case.dtype).expect("sound");
-    if case.kind == ReduceKind::CumulativeSum {
+    if let ReduceKind::Cumulative(scan) = case.kind {
         let Some(&axis) = case.axes().first() else { return Ok(()) };
         let tolerance = tolerance(case, dtype, &input.numbers(), case.shape[axis as usize]);
         return suite.check(
             || vec![Operand::new(dtype, &case.shape, &case.output, Grade::Whole, 1)],
-            |rt, out| rt.cumsum_into(input.view(), axis, out[0].view_mut()),
+            |rt, out| rt.scan_into(scan, input.view(), axis, out[0].view_mut()),
             |_, _| tolerance,
         );
     }
@@ -181,15 +185,23 @@ fn tolerance(case: &Case, output: DType, input: &Numbers, depth: usize) -> Toler
     let largest = values.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
     let n = depth.max(1) as f64;
     let roundings = 4.0 + 2.0 * n.sqrt();
-    let absolute = match case.kind {
-        ReduceKind::Sum | ReduceKind::CumulativeSum => epsilon * roundings * n * largest,
+    let kind = match case.kind {
+        ReduceKind::Cumulative(scan) => match scan.kind {
+            ScanKind::Sum => ReduceKind::Sum,
+            ScanKind::Prod => ReduceKind::Prod,
+            ScanKind::Max | ScanKind::Min => ReduceKind::Max,
+        },
+        other => other,
+    };
+    let absolute = match kind {
+        ReduceKind::Sum => epsilon * roundings * n * largest,
         ReduceKind::Mean => epsilon * roundings * largest,
         // The parts of a complex product cancel; each is exact only relative to the whole number.
         ReduceKind::Prod if case.dtype.is_complex() => epsilon * (2.0 + n) * 2.0 * (1.5 * largest).powf(n),
         ReduceKind::Variance { .. } => epsilon * roundings * 4.0 * largest * largest,
         _ => 0.0,
     };
-    let ulps = match case.kind {
+    let ulps = match kind {
         ReduceKind::Max | ReduceKind::Min => 0.0,
         ReduceKind::Prod => 2.0 + n,
         ReduceKind::Norm(_) => roundings,

@@ -5,7 +5,10 @@ use shapewise::ops::conv::ConvOptions;
 use shapewise::ops::fft::{FftNorm, FftOptions, StftOptions};
 use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
-use shapewise::ops::reduce::{NormOrder, Over, ReduceKind};
+use shapewise::ops::pad::Border;
+use shapewise::ops::reduce::{NormOrder, Over, ReduceKind, Scan, ScanKind};
+use shapewise::ops::scatter::Combine;
+use shapewise::ops::sort::Order;
 use shapewise::selection::Limits;
 use shapewise::{Runtime, TensorView};
 
@@ -84,6 +87,11 @@ fn transforms() {
     });
 }
 
+fn scan(r: &mut Random) -> Scan {
+    let kind = [ScanKind::Sum, ScanKind::Prod, ScanKind::Max, ScanKind::Min][r.below(4)];
+    Scan { kind, exclusive: r.below(2) == 0 }
+}
+
 fn reduce_kind(r: &mut Random) -> ReduceKind {
     match r.below(12) {
         0 => ReduceKind::Sum,
@@ -97,7 +105,7 @@ fn reduce_kind(r: &mut Random) -> ReduceKind {
         8 => ReduceKind::All,
         9 => ReduceKind::Variance { correction: [0, 1, u32::MAX][r.below(3)] },
         10 => ReduceKind::Norm(NormOrder::p(wild::number(r)).unwrap_or(NormOrder::Two)),
-        _ => ReduceKind::CumulativeSum,
+        _ => ReduceKind::Cumulative(scan(r)),
     }
 }
 
@@ -111,13 +119,13 @@ fn reductions() {
         let over = if r.below(3) == 0 { Over::from(..) } else { Over::from(&axes[..]) };
         let over = if r.below(2) == 0 { over.keepdims() } else { over };
         let _ = rt.reduce(kind, x, over);
-        let _ = rt.cumsum(x, wild::axis(r));
+        let _ = rt.scan(scan(r), x, wild::axis(r));
         let mut out = wild::storage(r);
         let layout = wild::layout(r);
         if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
             let _ = rt.reduce_into(kind, x, over, view);
         }
-        let _ = rt.cumsum_into(x, wild::axis(r), &mut out);
+        let _ = rt.scan_into(scan(r), x, wild::axis(r), &mut out);
     });
 }
 
@@ -207,12 +215,72 @@ fn moving() {
         let _ = (rt.copy(x), rt.transpose(x), rt.permute(x, &order));
         let _ = (rt.concat(&[x, y], wild::axis(r)), rt.concat(&[x, x, x], wild::axis(r)));
         let _ = rt.split(x, &sizes, wild::axis(r));
+        let borders = [Border::Constant(wild::number(r)), Border::Edge, Border::Reflect, Border::Wrap];
+        let widths: Vec<_> = (0..if r.below(9) == 0 { r.below(9) } else { x.rank() })
+            .map(|_| if r.below(40) == 0 { (usize::MAX, r.below(3)) } else { (r.below(4), r.below(4)) })
+            .collect();
+        if x.len() < 1 << 10 {
+            let _ = rt.pad(x, &widths, borders[r.below(4)]);
+        }
         let mut out = wild::storage(r);
         let layout = wild::layout(r);
         if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
             let _ = rt.copy_into(x, view);
         }
         let _ = rt.concat_into(&[x, y], wild::axis(r), &mut out);
+    });
+}
+
+#[test]
+fn indexed() {
+    no_kernel_panics(4_000, |rt, r| {
+        let storage = [wild::storage(r), wild::storage(r), wild::storage(r)];
+        let x = wild::view(r, &storage[0]);
+        let ids: Vec<i32> =
+            (0..512).map(|_| r.below(7) as i32 - if r.below(40) == 0 { 9 } else { 2 }).collect();
+        let ids = shapewise::Tensor::from_vec(ids, &[512]).unwrap();
+        let index = if r.below(9) == 0 { wild::view(r, &storage[1]) } else { wild::view(r, &ids) };
+        // Half of the time something that fits.
+        let source = if r.below(2) == 0 { x } else { wild::view(r, &storage[2]) };
+        let axis = wild::axis(r);
+        if index.len().saturating_mul(x.len()) < 1 << 20 {
+            let _ = (rt.index_select(x, axis, index), rt.gather(x, axis, index), rt.embedding(x, index));
+        }
+        let rules = [Combine::Set, Combine::Add, Combine::Prod, Combine::Max, Combine::Min];
+        let rule = rules[r.below(5)];
+        let _ = rt.scatter(x, axis, index, source, rule);
+        let _ = rt.index_scatter(x, axis, index, source, rule);
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
+            let _ = match r.below(3) {
+                0 => rt.gather_into(x, axis, index, view),
+                1 => rt.index_select_into(x, axis, index, view),
+                _ => rt.scatter_in_place(view, axis, index, source, rule),
+            };
+        }
+    });
+}
+
+#[test]
+fn sorts() {
+    no_kernel_panics(4_000, |rt, r| {
+        let storage = wild::storage(r);
+        let x = wild::view(r, &storage);
+        let (axis, order) =
+            (wild::axis(r), if r.below(2) == 0 { Order::Ascending } else { Order::Descending });
+        let k = if r.below(9) == 0 { usize::MAX } else { r.below(6) };
+        let _ = (rt.sort(x, axis, order), rt.argsort(x, axis, order), rt.topk(x, k, axis, order));
+        let _ = rt.sort_with_indices(x, axis, order);
+        let mut out = wild::storage(r);
+        let layout = wild::layout(r);
+        if let Ok(view) = out.view_mut().unwrap().with_layout(layout) {
+            let _ = if r.below(2) == 0 {
+                rt.sort_into(x, axis, order, view)
+            } else {
+                rt.argsort_into(x, axis, order, view)
+            };
+        }
     });
 }
 

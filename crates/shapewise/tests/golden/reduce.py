@@ -158,3 +158,33 @@ def cases(file):
         special_floats(file, dtype)
     accuracy(file)
     wrapping(file)
+    scans(file)
+
+
+SCANS = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
+
+
+def scans(file):
+    """Products, extremes, and results without the element itself; plain sums are above."""
+    for dtype in [*FLOATS, *EXACT, *COMPLEX]:
+        x = file.draw(dtype, (2, 9))
+        if dtype in FLOATS:
+            x[1, 3] = np.nan
+        integral = dtype in EXACT
+        for kind, function in SCANS.items():
+            extreme = kind in ("cummax", "cummin")
+            if dtype in COMPLEX and extreme:
+                continue
+            result = dtype if extreme or not integral else "i64"
+            values = x.astype(np.int64) if integral else wide(x)
+            inclusive = function.accumulate(values, axis=1)
+            if extreme and integral:
+                info = np.iinfo(NUMPY[dtype]) if dtype != "bool" else None
+                low, high = (info.min, info.max) if info else (0, 1)
+            else:
+                low, high = -np.inf, np.inf
+            first = {"cumsum": 0, "cumprod": 1, "cummax": low, "cummin": high}[kind]
+            exclusive = np.concatenate([np.full((2, 1), first, inclusive.dtype), inclusive[:, :-1]], axis=1)
+            for flag, values in [(False, inclusive), (True, exclusive)]:
+                attributes = {"kind": kind, "axes": [1], "keepdims": False, "exclusive": flag}
+                file.case(f"{kind} {'exclusive' if flag else 'inclusive'} {dtype}", attributes, [(x, dtype)], [(values, result)])

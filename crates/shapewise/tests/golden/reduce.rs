@@ -2,7 +2,7 @@
 
 use shapewise::DType;
 use shapewise::ops::OperationKind;
-use shapewise::ops::reduce::{NormOrder, Over, ReduceKind};
+use shapewise::ops::reduce::{NormOrder, Over, ReduceKind, Scan, ScanKind};
 
 use crate::compare::{Tolerance, precision};
 use crate::read::Case;
@@ -19,8 +19,16 @@ fn reductions() {
                 .iter()
                 .map(|a| a.as_i64().unwrap() as isize)
                 .collect();
-            if case.text("kind") == "cumsum" {
-                return Ok(vec![rt.cumsum(x, axes[0])?]);
+            if let Some(kind) = case.text("kind").strip_prefix("cum") {
+                let kind = match kind {
+                    "sum" => ScanKind::Sum,
+                    "prod" => ScanKind::Prod,
+                    "max" => ScanKind::Max,
+                    "min" => ScanKind::Min,
+                    other => panic!("unknown scan `{other}`"),
+                };
+                let exclusive = case.attributes["exclusive"].as_bool().unwrap_or(false);
+                return Ok(vec![rt.scan(Scan { kind, exclusive }, x, axes[0])?]);
             }
             let over = Over::from(&axes[..]);
             let over = if case.flag("keepdims") { over.keepdims() } else { over };
@@ -51,7 +59,7 @@ fn kind(case: &Case) -> shapewise::Result<ReduceKind> {
 fn tolerance(kind: &str, dtype: DType, largest: f64) -> Tolerance {
     let epsilon = precision(dtype).0;
     match kind {
-        "max" | "min" => Tolerance::default(),
+        "max" | "min" | "cummax" | "cummin" => Tolerance::default(),
         // 16-bit types are summed in f32 and rounded once.
         "sum" | "cumsum" | "mean" => Tolerance { ulps: 1.0, absolute: 64.0 * epsilon * largest },
         "variance" => Tolerance { ulps: 4.0, absolute: 4.0 * epsilon * largest.max(1.0) },

@@ -21,7 +21,7 @@ impl Probe {
             let mut bytes = device.scratch(elements * operand.dtype.size())?;
             // In place, the output holds the first input before it holds the result.
             let numbers = if workload.in_place() && i == workload.inputs().len() { 0 } else { i };
-            fill(&mut bytes, operand.dtype, numbers as u64 + 1);
+            fill(&mut bytes, operand.dtype, numbers as u64 + 1, workload.indices_below(i));
             buffers.push((bytes, layout));
         }
         Ok(Self { buffers })
@@ -139,8 +139,8 @@ fn to_f64(view: &TensorView<'_>) -> Result<Vec<f64>> {
     })
 }
 
-/// Numbers in [-1, 1) (integers: small ones) from a fixed generator.
-fn fill(bytes: &mut [u8], dtype: DType, seed: u64) {
+/// Numbers in [-1, 1) (integers: small ones) from a fixed generator; indices on both sides of zero below a bound.
+fn fill(bytes: &mut [u8], dtype: DType, seed: u64, indices_below: Option<usize>) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -156,7 +156,12 @@ fn fill(bytes: &mut [u8], dtype: DType, seed: u64) {
             }
         };
     }
+    let bound = indices_below.unwrap_or(0) as f64;
     match dtype {
+        // Truncation keeps them inside; the first few of a long axis are as likely as the last.
+        DType::I32 if indices_below.is_some() => each!(i32, |x: f64| (x * bound) as i32),
+        DType::U32 if indices_below.is_some() => each!(u32, |x: f64| (x.abs() * (bound - 1.0)) as u32),
+        DType::I64 if indices_below.is_some() => each!(i64, |x: f64| (x * bound) as i64),
         DType::F32 | DType::C32 => each!(f32, |x| x as f32),
         DType::F64 | DType::C64 => each!(f64, |x| x),
         DType::F16 => each!(f16, f16::from_f64),

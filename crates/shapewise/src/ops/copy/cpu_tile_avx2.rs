@@ -11,28 +11,31 @@ use std::arch::x86_64::{
 };
 
 use super::cpu_tiles::{Turn, turn_plain};
+use crate::backends::cpu::real::prefetch;
 
 /// Turns a block: whole tiles, the last ones moved back so that they end with the block.
 ///
 /// # Safety
 /// Every element of the block is valid for reading and writing, the two do not overlap, and the CPU has AVX2.
+#[target_feature(enable = "avx2")]
 pub(super) unsafe fn turn(block: Turn) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise; each tile has the size that its function takes.
     unsafe {
         match block.size {
-            1 => tiles::<16>(block, tile_1),
-            2 => tiles::<8>(block, tile_2),
-            4 => tiles::<16>(block, tile_4),
-            8 => tiles::<8>(block, tile_8),
-            _ => tiles::<4>(block, tile_16),
+            1 => tiles::<16>(block, |t| tile_1(t)),
+            2 => tiles::<8>(block, |t| tile_2(t)),
+            4 => tiles::<16>(block, |t| tile_4(t)),
+            8 => tiles::<8>(block, |t| tile_8(t)),
+            _ => tiles::<4>(block, |t| tile_16(t)),
         }
     }
 }
 
 /// # Safety
 /// As [`turn`].
+#[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn tiles<const EDGE: usize>(block: Turn, tile: unsafe fn(Turn)) {
+unsafe fn tiles<const EDGE: usize>(block: Turn, tile: impl Fn(&Turn)) {
     if block.rows < EDGE || block.columns < EDGE {
         // SAFETY: the caller's promise.
         return unsafe { turn_plain(block) };
@@ -41,11 +44,14 @@ unsafe fn tiles<const EDGE: usize>(block: Turn, tile: unsafe fn(Turn)) {
         |n: usize| (0..n / EDGE).map(|i| i * EDGE).chain((!n.is_multiple_of(EDGE)).then_some(n - EDGE));
     for column in starts(block.columns) {
         for row in starts(block.rows) {
-            let part = block.part(row, column, EDGE, EDGE);
+            let mut part = block.part(row, column, EDGE, EDGE);
+            // The lines of the next tile along the input's memory.
+            for i in 0..EDGE as isize {
+                prefetch(part.place.from.wrapping_offset(i * part.from_step).wrapping_add(64));
+            }
             // Moved back along the output's memory, a tile is not aligned any more.
-            let stream = block.stream && row.is_multiple_of(EDGE);
-            // SAFETY: the tile lies inside the block.
-            unsafe { tile(Turn { stream, ..part }) };
+            part.stream &= row.is_multiple_of(EDGE);
+            tile(&part);
         }
     }
     if block.stream {
@@ -64,8 +70,9 @@ unsafe fn put(at: *mut u8, v: __m256i, stream: bool) {
 
 /// # Safety
 /// A tile of 16 × 16 elements of 4 bytes; otherwise as [`turn`].
+#[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn tile_4(t: Turn) {
+unsafe fn tile_4(t: &Turn) {
     // Four columns at a time, eight rows to a register and sixteen to a line of the output.
     for quarter in 0..4 {
         let lower =
@@ -102,8 +109,9 @@ unsafe fn tile_4(t: Turn) {
 
 /// # Safety
 /// A tile of 8 × 8 elements of 8 bytes; otherwise as [`turn`].
+#[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn tile_8(t: Turn) {
+unsafe fn tile_8(t: &Turn) {
     for quarter in 0..4 {
         let at =
             |row: usize| t.place.from.wrapping_offset(row as isize * t.from_step).wrapping_add(16 * quarter);
@@ -132,8 +140,9 @@ unsafe fn tile_8(t: Turn) {
 
 /// # Safety
 /// A tile of 4 × 4 elements of 16 bytes; otherwise as [`turn`].
+#[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn tile_16(t: Turn) {
+unsafe fn tile_16(t: &Turn) {
     for column in 0..4 {
         let part = t.part(0, column, 4, 1).place;
         for row in 0..4 {
@@ -161,10 +170,11 @@ unsafe fn rows<const N: usize>(t: &Turn) -> [__m128i; N] {
 
 /// # Safety
 /// A tile of 8 × 8 elements of 2 bytes; otherwise as [`turn`].
+#[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn tile_2(t: Turn) {
+unsafe fn tile_2(t: &Turn) {
     // SAFETY: the caller's promise.
-    let x: [__m128i; 8] = unsafe { rows(&t) };
+    let x: [__m128i; 8] = unsafe { rows(t) };
     // Three rounds: row i and row i + 4 interleaved, doubling what lies side by side.
     let round = |x: [__m128i; 8]| -> [__m128i; 8] {
         std::array::from_fn(|i| {
@@ -180,10 +190,11 @@ unsafe fn tile_2(t: Turn) {
 
 /// # Safety
 /// A tile of 16 × 16 elements of 1 byte; otherwise as [`turn`].
+#[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn tile_1(t: Turn) {
+unsafe fn tile_1(t: &Turn) {
     // SAFETY: the caller's promise.
-    let x: [__m128i; 16] = unsafe { rows(&t) };
+    let x: [__m128i; 16] = unsafe { rows(t) };
     // Four rounds: row i and row i + 8 interleaved, doubling what lies side by side.
     let round = |x: [__m128i; 16]| -> [__m128i; 16] {
         std::array::from_fn(|i| {

@@ -61,7 +61,7 @@ impl Kernel for Tiles {
             return space.axis(Knob::BlockM, &[32]).axis(Knob::BlockN, &[32]);
         }
         // Blocks wide along the input keep its prefetchers running; square ones touch fewer pages.
-        let space = space.axis(Knob::BlockM, &[32]).axis(Knob::BlockN, &[128, 32]);
+        let space = space.axis(Knob::BlockM, &[32]).axis(Knob::BlockN, &[512, 128]);
         let aligned = workload.outputs()[0].aligned
             && plan.axes.iter().rev().skip(1).all(|a| a.output % 32 == 0)
             && plan.axes[turned].size >= 16;

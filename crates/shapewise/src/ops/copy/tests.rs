@@ -1,37 +1,11 @@
 //! Every kernel against the reference, identities, and what users rely on at the edges.
 
 use super::*;
-use crate::backends::cpu::Probe;
-use crate::device::Device;
-use crate::ops::{Parameters, TensorDesc, Workload};
+use crate::ops::testing::{agree, runtime};
+use crate::ops::{TensorDesc, Workload};
 use crate::tensor::{DType, Layout};
 use num_complex::Complex;
 use proptest::prelude::*;
-
-fn runtime() -> Runtime {
-    Runtime::builder().threads(2).without_calibration().build().unwrap()
-}
-
-/// Runs every kernel that takes the workload, at every point of its space, and compares with the reference.
-fn check(rt: &Runtime, workload: &Workload) -> usize {
-    let device = rt.device();
-    let (reference, others) = KERNELS.split_last().unwrap();
-    let mut expected = Probe::new(workload, device).unwrap();
-    reference.launch(&mut expected.call(workload, &Parameters::new(), device)).unwrap();
-    let mut ran = 0;
-    for kernel in others.iter().filter(|k| k.supports(workload, device.info()).is_ok()) {
-        for parameters in kernel.space(workload, device.info()).points() {
-            let mut found = Probe::new(workload, device).unwrap();
-            kernel.launch(&mut found.call(workload, parameters, device)).unwrap();
-            if let Err(difference) = found.same_outputs(&expected, workload) {
-                panic!("{} {parameters} on {workload}: {difference}", kernel.name());
-            }
-            assert!(kernel.cost(workload, parameters, device.info()).operations > 0.0);
-            ran += 1;
-        }
-    }
-    ran
-}
 
 fn workload(dtype: DType, shape: &[usize], order: &[usize]) -> Workload {
     let from = Layout::contiguous(Shape::new(shape).unwrap()).permute(order).unwrap();
@@ -55,7 +29,7 @@ fn every_size_of_element_turned_and_straight() {
             (&[2, 300, 5], &[0, 1, 2]),
             (&[1], &[0]),
         ] {
-            ran += check(&rt, &workload(dtype, shape, order));
+            ran += agree(&rt, &workload(dtype, shape, order));
         }
     }
     assert!(ran > 200, "only {ran} combinations ran");

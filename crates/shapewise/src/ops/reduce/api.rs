@@ -2,7 +2,7 @@
 
 use std::ops::RangeFull;
 
-use super::attributes::{NormOrder, ReduceAttributes, ReduceKind};
+use super::attributes::{NormOrder, ReduceAttributes, ReduceKind, Scan, ScanKind};
 use super::plan::Plan;
 use crate::error::{Error, Result};
 use crate::ops::walk::{Axis, AxisList};
@@ -194,30 +194,43 @@ impl Runtime {
         self.execute(&asked.request(&x, out)?)
     }
 
-    /// The sums of the first, the first two, the first three … elements along an axis; types as for the sum.
-    pub fn cumsum<'a>(&self, x: impl Into<TensorView<'a>>, axis: isize) -> Result<Tensor> {
+    /// A result for each place along an axis, from the elements up to it.
+    ///
+    /// ```
+    /// use shapewise::ops::reduce::{Scan, ScanKind};
+    /// use shapewise::{Runtime, Tensor};
+    /// let rt = Runtime::builder().without_calibration().build()?;
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0], &[3])?;
+    /// assert_eq!(rt.cumsum(&x, 0)?.to_vec::<f32>()?, [1.0, 3.0, 6.0]);
+    /// let before = rt.scan(Scan::new(ScanKind::Sum).exclusive(), &x, 0)?;
+    /// assert_eq!(before.to_vec::<f32>()?, [0.0, 1.0, 3.0]);
+    /// # Ok::<(), shapewise::Error>(())
+    /// ```
+    pub fn scan<'a>(&self, scan: Scan, x: impl Into<TensorView<'a>>, axis: isize) -> Result<Tensor> {
         let x = x.into();
         resolve(axis, x.rank())?;
-        let mut out = self.allocate(&x.layout().shape, cumulative_type(x.dtype()))?;
-        self.cumsum_into(x, axis, &mut out)?;
+        let mut out = self.allocate(&x.layout().shape, scanned_type(scan, x.dtype())?)?;
+        self.scan_into(scan, x, axis, &mut out)?;
         Ok(out)
     }
 
-    /// As [`cumsum`](Runtime::cumsum), written into `out`.
-    pub fn cumsum_into<'a>(
+    /// As [`scan`](Runtime::scan), written into `out`.
+    pub fn scan_into<'a>(
         &self,
+        scan: Scan,
         x: impl Into<TensorView<'a>>,
         axis: isize,
         out: impl Output<'a>,
     ) -> Result<()> {
         let (x, out) = (x.into(), out.into_view_mut()?);
         let axis = resolve(axis, x.rank())?;
-        expect("cumsum", &out, &x.layout().shape, cumulative_type(x.dtype()))?;
-        // The summed axis goes last.
+        let kind = ReduceKind::Cumulative(scan);
+        expect(kind.name(), &out, &x.layout().shape, scanned_type(scan, x.dtype())?)?;
+        // The scanned axis goes last.
         let mut order: Axes<usize> = Axes::new(&[])?;
         (0..x.rank()).filter(|&a| a != axis).chain([axis]).for_each(|a| order.append(a));
         let (from, to) = (x.layout().permute(&order)?, out.layout().permute(&order)?);
-        let attributes = ReduceAttributes { kind: ReduceKind::CumulativeSum, axes: 1 };
+        let attributes = ReduceAttributes { kind, axes: 1 };
         let mut request = Request::new(Operation::Reduce(attributes));
         request.input(&x.with_layout(from)?);
         request.output(out.with_layout(to)?);
@@ -225,8 +238,46 @@ impl Runtime {
     }
 }
 
-fn cumulative_type(input: DType) -> DType {
-    ReduceKind::CumulativeSum.output(input).unwrap_or(input)
+fn scanned_type(scan: Scan, input: DType) -> Result<DType> {
+    let kind = ReduceKind::Cumulative(scan);
+    kind.output(input).ok_or_else(|| unordered(kind, input))
+}
+
+fn unordered(kind: ReduceKind, dtype: DType) -> Error {
+    let hint = "complex numbers have no order; take the norm or the parts".into();
+    Error::UnsupportedDType { operation: kind.name(), dtype, hint }
+}
+
+/// Named methods for each scan, with and without a given output.
+macro_rules! scans {
+    ($($(#[$doc:meta])* $name:ident, $into:ident => $kind:ident;)*) => {
+        impl Runtime {$(
+            $(#[$doc])*
+            pub fn $name<'a>(&self, x: impl Into<TensorView<'a>>, axis: isize) -> Result<Tensor> {
+                self.scan(Scan::new(ScanKind::$kind), x, axis)
+            }
+
+            #[doc = concat!("As [`", stringify!($name), "`](Runtime::", stringify!($name), "), written into `out`.")]
+            pub fn $into<'a>(
+                &self,
+                x: impl Into<TensorView<'a>>,
+                axis: isize,
+                out: impl Output<'a>,
+            ) -> Result<()> {
+                self.scan_into(Scan::new(ScanKind::$kind), x, axis, out)
+            }
+        )*}
+    };
+}
+scans! {
+    /// The sums of the first, the first two, the first three … elements along an axis; types as for the sum.
+    cumsum, cumsum_into => Sum;
+    /// The products of the first, the first two, the first three … elements along an axis; types as for the product.
+    cumprod, cumprod_into => Prod;
+    /// The largest of the elements so far along an axis; NaN from the first one on.
+    cummax, cummax_into => Max;
+    /// The smallest of the elements so far along an axis; NaN from the first one on.
+    cummin, cummin_into => Min;
 }
 
 /// Checks a given output.
@@ -261,15 +312,11 @@ struct Asked {
 impl Asked {
     fn new(kind: ReduceKind, x: &TensorView<'_>, over: &Over) -> Result<Self> {
         let operation = kind.name();
-        if kind == ReduceKind::CumulativeSum {
-            let reason = "a cumulative sum keeps every element; call `cumsum`".into();
+        if matches!(kind, ReduceKind::Cumulative(_)) {
+            let reason = "a scan has a result for every element; call `scan`".into();
             return Err(Error::InvalidArgument { operation, reason });
         }
-        let dtype = kind.output(x.dtype()).ok_or_else(|| Error::UnsupportedDType {
-            operation,
-            dtype: x.dtype(),
-            hint: "complex numbers have no order; take the norm or the parts".into(),
-        })?;
+        let dtype = kind.output(x.dtype()).ok_or_else(|| unordered(kind, x.dtype()))?;
         let mask = over.mask(operation, x.rank())?;
         let mut shape = Shape::filled(0, 0);
         let mut depth = 1usize;

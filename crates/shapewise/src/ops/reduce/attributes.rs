@@ -27,6 +27,11 @@ pub enum NormOrder {
 pub struct Exponent(u64);
 
 impl Exponent {
+    /// A number by its bits.
+    pub const fn new(value: f64) -> Self {
+        Self(value.to_bits())
+    }
+
     /// The number.
     pub fn value(self) -> f64 {
         f64::from_bits(self.0)
@@ -72,6 +77,54 @@ impl fmt::Display for NormOrder {
     }
 }
 
+/// How elements up to each place become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScanKind {
+    /// Their sum; types as for the sum.
+    Sum,
+    /// Their product; types as for the product.
+    Prod,
+    /// The largest, of the input's type; NaN from the first one on.
+    Max,
+    /// The smallest, of the input's type; NaN from the first one on.
+    Min,
+}
+
+/// A result for each place along an axis, from the elements up to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scan {
+    /// What becomes of them.
+    pub kind: ScanKind,
+    /// Without the element at the place itself: the first result is 0, 1, or the lowest or highest number of the type.
+    pub exclusive: bool,
+}
+
+impl Scan {
+    /// With the element at the place itself.
+    pub const fn new(kind: ScanKind) -> Self {
+        Self { kind, exclusive: false }
+    }
+
+    /// Without the element at the place itself.
+    #[must_use]
+    pub const fn exclusive(self) -> Self {
+        Self { exclusive: true, ..self }
+    }
+
+    const fn name(self) -> &'static str {
+        match (self.kind, self.exclusive) {
+            (ScanKind::Sum, false) => "cumsum",
+            (ScanKind::Prod, false) => "cumprod",
+            (ScanKind::Max, false) => "cummax",
+            (ScanKind::Min, false) => "cummin",
+            (ScanKind::Sum, true) => "exclusive_cumsum",
+            (ScanKind::Prod, true) => "exclusive_cumprod",
+            (ScanKind::Max, true) => "exclusive_cummax",
+            (ScanKind::Min, true) => "exclusive_cummin",
+        }
+    }
+}
+
 /// What becomes of the reduced elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceKind {
@@ -100,8 +153,8 @@ pub enum ReduceKind {
     },
     /// A vector norm; integers and truth values give f64, complex numbers the real type of their parts.
     Norm(NormOrder),
-    /// The sums of the first, the first two, the first three … elements; types as for the sum.
-    CumulativeSum,
+    /// A result for each place: of the first, the first two, the first three … elements.
+    Cumulative(Scan),
 }
 
 impl ReduceKind {
@@ -109,7 +162,12 @@ impl ReduceKind {
     pub fn output(self, input: DType) -> Option<DType> {
         let exact = input.is_integer() || input == DType::Bool;
         match self {
-            Self::Sum | Self::Prod | Self::CumulativeSum => Some(if exact { DType::I64 } else { input }),
+            Self::Sum | Self::Prod => Some(if exact { DType::I64 } else { input }),
+            Self::Cumulative(scan) => match scan.kind {
+                ScanKind::Sum => Self::Sum.output(input),
+                ScanKind::Prod => Self::Prod.output(input),
+                ScanKind::Max | ScanKind::Min => Self::Max.output(input),
+            },
             Self::Mean => Some(if exact { DType::F64 } else { input }),
             Self::Max | Self::Min => (!input.is_complex()).then_some(input),
             Self::ArgMax | Self::ArgMin => (!input.is_complex()).then_some(DType::I64),
@@ -141,7 +199,7 @@ impl ReduceKind {
 
     /// Whether the result depends on the order of the elements.
     pub fn is_ordered(self) -> bool {
-        matches!(self, Self::ArgMax | Self::ArgMin | Self::CumulativeSum)
+        matches!(self, Self::ArgMax | Self::ArgMin | Self::Cumulative(_))
     }
 
     /// The name in errors and keys.
@@ -158,7 +216,7 @@ impl ReduceKind {
             Self::All => "all",
             Self::Variance { .. } => "variance",
             Self::Norm(_) => "norm",
-            Self::CumulativeSum => "cumsum",
+            Self::Cumulative(scan) => scan.name(),
         }
     }
 }

@@ -1,15 +1,19 @@
-//! Cumulative sums: row by row where the axis lies along memory, side by side where it lies across.
+//! Scans: row by row where the axis lies along memory, side by side where it lies across; a long row is cut into parts,
+//! whose totals are found first.
 //!
 //! Floats of up to 32 bits are summed in f64 and rounded once per element; f64 is summed as it is, so element k has a
 //! relative error of at most k·u.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
 use num_complex::Complex;
 
-use super::attributes::ReduceKind;
+use super::attributes::{ReduceKind, Scan, ScanKind};
 use super::cpu_kernels::attributes;
-use super::cpu_stored::{Sink, Source};
-use super::sums::Summand;
+use super::cpu_reference::lowest;
+use super::cpu_stored::{Compute, Sink, Source};
 use crate::backends::cpu::ThreadPool;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
@@ -22,8 +26,10 @@ use crate::tensor::DType;
 
 /// Columns whose sums are kept together.
 const BAND: usize = 256;
+/// Elements of a row from which on it is worth reading it twice to use more threads.
+const PART: usize = 64 << 10;
 
-/// Running sums, every type, any layout.
+/// Running sums, products and extremes, every type, any layout.
 pub(super) struct Cumulative;
 
 pub(super) static CUMULATIVE: Cumulative = Cumulative;
@@ -38,7 +44,7 @@ impl Kernel for Cumulative {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_cumulative.rs", "cpu_stored.rs", "sums.rs")
+        source_hash!("cpu_cumulative.rs", "cpu_stored.rs")
     }
 
     fn variant(&self) -> Variant {
@@ -46,7 +52,7 @@ impl Kernel for Cumulative {
     }
 
     fn constraints(&self) -> &[Constraint] {
-        &[Constraint::Shape("a cumulative sum", |w| attributes(w).kind == ReduceKind::CumulativeSum)]
+        &[Constraint::Shape("a scan", |w| matches!(attributes(w).kind, ReduceKind::Cumulative(_)))]
     }
 
     fn space(&self, _: &Workload, device: &DeviceInfo) -> ParameterSpace {
@@ -59,17 +65,56 @@ impl Kernel for Cumulative {
         let rows = kept.iter().map(|a| a.size).product::<usize>();
         let unit = ComputeUnit { dtype: DType::F64, isa: None };
         let traffic = Traffic::pass(bytes, bytes, &device.caches);
-        Cost::new((rows * axis.size) as f64, unit, traffic).split(parameters.threads(), rows.max(1))
+        // Parts of a row are read twice.
+        let (tasks, twice) = if rows < parameters.threads() && axis.size >= PART {
+            (parameters.threads(), 2.0)
+        } else {
+            (rows.max(1), 1.0)
+        };
+        Cost::new(twice * (rows * axis.size) as f64, unit, traffic).split(parameters.threads(), tasks)
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
         let dtype = call.workload.inputs()[0].dtype;
-        let done = match dtype {
-            _ if dtype.is_integer() || dtype == DType::Bool => launch::<i64>(call),
-            _ if dtype.is_complex() => launch::<Complex<f64>>(call),
-            _ => launch::<f64>(call),
+        let ReduceKind::Cumulative(scan) = attributes(call.workload).kind else {
+            return Err(KernelError("not a scan".into()));
         };
-        done.ok_or_else(|| KernelError(format!("{dtype} cannot be summed").into()))
+        let done = match dtype {
+            _ if dtype.is_integer() || dtype == DType::Bool => integers(call, scan),
+            _ if dtype.is_complex() => complex(call, scan),
+            _ => reals(call, scan),
+        };
+        done.ok_or_else(|| KernelError(format!("{dtype} cannot be scanned").into()))
+    }
+}
+
+fn integers(call: &Call<'_>, scan: Scan) -> Option<()> {
+    let of = |highest| lowest(call.workload.outputs()[0].dtype, highest).integer();
+    match scan.kind {
+        ScanKind::Sum => launch(call, scan, 0, i64::wrapping_add),
+        ScanKind::Prod => launch(call, scan, 1, i64::wrapping_mul),
+        ScanKind::Max => launch(call, scan, of(false), i64::max),
+        ScanKind::Min => launch(call, scan, of(true), i64::min),
+    }
+}
+
+fn reals(call: &Call<'_>, scan: Scan) -> Option<()> {
+    match scan.kind {
+        ScanKind::Sum => launch(call, scan, 0.0, |a: f64, x| a + x),
+        ScanKind::Prod => launch(call, scan, 1.0, |a: f64, x| a * x),
+        // NaN stays: nothing is larger or smaller than it.
+        ScanKind::Max => {
+            launch(call, scan, f64::NEG_INFINITY, |a, x| if x > a || x.is_nan() { x } else { a })
+        }
+        ScanKind::Min => launch(call, scan, f64::INFINITY, |a, x| if x < a || x.is_nan() { x } else { a }),
+    }
+}
+
+fn complex(call: &Call<'_>, scan: Scan) -> Option<()> {
+    match scan.kind {
+        ScanKind::Sum => launch(call, scan, Complex::new(0.0, 0.0), |a, x| a + x),
+        ScanKind::Prod => launch(call, scan, Complex::new(1.0, 0.0), |a, x| a * x),
+        ScanKind::Max | ScanKind::Min => None,
     }
 }
 
@@ -84,10 +129,13 @@ fn axes(workload: &Workload) -> (AxisList, Axis) {
 }
 
 /// `None` where the operands' types cannot be computed with as `T`.
-fn launch<T: Summand>(call: &Call<'_>) -> Option<()> {
+fn launch<T: Compute>(call: &Call<'_>, scan: Scan, start: T, step: impl Fn(T, T) -> T + Sync) -> Option<()> {
     let (kept, axis) = axes(call.workload);
     let (input, output) = (&call.inputs[0], &call.outputs[0]);
-    let walk = Walk::<T> {
+    let walk = Walk {
+        start,
+        step,
+        exclusive: scan.exclusive,
         kept: &kept,
         axis,
         input: Source::new(input.address(), input.desc().dtype)?,
@@ -100,7 +148,11 @@ fn launch<T: Summand>(call: &Call<'_>) -> Option<()> {
     Some(())
 }
 
-struct Walk<'a, T: Summand> {
+struct Walk<'a, T, F> {
+    /// The result of no elements.
+    start: T,
+    step: F,
+    exclusive: bool,
     kept: &'a [Axis],
     axis: Axis,
     input: Source<T>,
@@ -109,9 +161,9 @@ struct Walk<'a, T: Summand> {
 }
 
 // SAFETY: threads write disjoint rows of the output and only read the input; both outlive the call.
-unsafe impl<T: Summand> Sync for Walk<'_, T> {}
+unsafe impl<T: Sync, F: Sync> Sync for Walk<'_, T, F> {}
 
-impl<T: Summand> Walk<'_, T> {
+impl<T: Compute, F: Fn(T, T) -> T + Sync> Walk<'_, T, F> {
     fn run(&self, pool: &ThreadPool, threads: usize) {
         match self.kept.split_last() {
             Some((inner, outer)) if inner.input == 1 && self.axis.input != 1 => {
@@ -125,47 +177,76 @@ impl<T: Summand> Walk<'_, T> {
                     self.band(from, to, width, inner.output);
                 });
             }
+            _ if self.results < threads && self.axis.size >= PART => self.parts(pool, threads),
             _ => {
                 let tasks = self.results.min(4 * threads);
                 pool.run(threads, tasks, &|task| {
                     let (start, end) = (self.results * task / tasks, self.results * (task + 1) / tasks);
-                    (start..end).for_each(|row| self.row(row));
+                    (start..end).for_each(|row| self.row(row, 0..self.axis.size, self.start));
                 });
             }
         }
     }
 
-    /// Sums along one row.
-    fn row(&self, row: usize) {
-        let input = self.input.from(offset(self.kept, row, |a| a.input));
+    /// Long rows: the total of every part but the last, then all parts at once, each from the totals before it.
+    fn parts(&self, pool: &ThreadPool, threads: usize) {
+        let part = |i: usize| self.axis.size * i / threads..self.axis.size * (i + 1) / threads;
+        for row in 0..self.results {
+            let totals: Vec<Mutex<T>> = (0..threads).map(|_| Mutex::new(self.start)).collect();
+            let total = |i: usize| totals[i].lock().unwrap_or_else(PoisonError::into_inner);
+            pool.run(threads, threads - 1, &|i| {
+                let mut all = self.start;
+                self.each(row, part(i), |_, x| all = (self.step)(all, x));
+                *total(i) = all;
+            });
+            pool.run(threads, threads, &|i| {
+                let before = (0..i).fold(self.start, |all, j| (self.step)(all, *total(j)));
+                self.row(row, part(i), before);
+            });
+        }
+    }
+
+    /// Scans a part of one row, given the result of what comes before it.
+    fn row(&self, row: usize, part: Range<usize>, before: T) {
         let to = offset(self.kept, row, |a| a.output);
-        let Axis { size, input: stride, output: step } = self.axis;
+        let mut result = before;
+        self.each(row, part, |i, x| {
+            let next = (self.step)(result, x);
+            let shown = if self.exclusive { result } else { next };
+            result = next;
+            // SAFETY: the offset is that of an index inside the operand's shape.
+            unsafe { self.output.write(to + i as isize * self.axis.output, shown) };
+        });
+    }
+
+    /// Calls `see` with each element of a part of one row.
+    #[inline(always)]
+    fn each(&self, row: usize, part: Range<usize>, mut see: impl FnMut(usize, T)) {
+        let input = self.input.from(offset(self.kept, row, |a| a.input));
+        let stride = self.axis.input;
         let mut buffer = [T::ZERO; BAND];
-        let mut sum = T::ZERO;
-        let mut from = 0;
-        while from < size {
-            let len = (size - from).min(BAND);
-            // SAFETY: the offsets are those of indices inside the operands' shapes.
+        let mut from = part.start;
+        while from < part.end {
+            let len = (part.end - from).min(BAND);
+            // SAFETY: the offsets are those of indices inside the operand's shape.
             let x = unsafe { input.from(from as isize * stride).gather(stride, len, &mut buffer) };
-            for (i, &x) in x.iter().enumerate() {
-                sum = sum.add(x);
-                // SAFETY: as above.
-                unsafe { self.output.write(to + (from + i) as isize * step, sum) };
-            }
+            x.iter().enumerate().for_each(|(i, &x)| see(from + i, x));
             from += len;
         }
     }
 
-    /// Sums down `width` neighbouring columns.
+    /// Scans down `width` neighbouring columns.
     fn band(&self, from: isize, to: isize, width: usize, apart: isize) {
-        let (mut buffer, mut sums) = ([T::ZERO; BAND], [T::ZERO; BAND]);
+        let (mut buffer, mut results) = ([T::ZERO; BAND], [self.start; BAND]);
         for i in 0..self.axis.size as isize {
             // SAFETY: the offsets are those of indices inside the operands' shapes.
             let x = unsafe { self.input.from(from + i * self.axis.input).gather(1, width, &mut buffer) };
-            for (k, (sum, &x)) in sums.iter_mut().zip(x).enumerate() {
-                *sum = sum.add(x);
+            for (k, (result, &x)) in results.iter_mut().zip(x).enumerate() {
+                let next = (self.step)(*result, x);
+                let shown = if self.exclusive { *result } else { next };
+                *result = next;
                 // SAFETY: as above.
-                unsafe { self.output.write(to + i * self.axis.output + k as isize * apart, *sum) };
+                unsafe { self.output.write(to + i * self.axis.output + k as isize * apart, shown) };
             }
         }
     }

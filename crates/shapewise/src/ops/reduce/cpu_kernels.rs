@@ -53,8 +53,8 @@ engines! {
     PORTABLE_COLUMNS, Columns, Portable, "portable_columns", [SIDE_BY_SIDE];
 }
 
-const NOT_CUMULATIVE: Constraint = Constraint::Shape("a reduction, not a cumulative sum", |w| {
-    attributes(w).kind != ReduceKind::CumulativeSum
+const NOT_CUMULATIVE: Constraint = Constraint::Shape("one result, not one for each place", |w| {
+    !matches!(attributes(w).kind, ReduceKind::Cumulative(_))
 });
 const SIDE_BY_SIDE: Constraint =
     Constraint::Shape("results whose elements lie side by side in the input", |w| {

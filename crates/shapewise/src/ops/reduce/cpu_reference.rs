@@ -3,7 +3,7 @@
 
 use num_complex::Complex;
 
-use super::attributes::{NormOrder, ReduceKind};
+use super::attributes::{NormOrder, ReduceKind, Scan, ScanKind};
 use super::cpu_kernels::attributes;
 use super::sums::Twice;
 use crate::backends::cpu::Value;
@@ -61,9 +61,9 @@ impl Kernel for Reference {
             // SAFETY: the offsets are those of indices inside the operands' shapes.
             let element =
                 |i| unsafe { Value::read(first, from + offset(reduced, i, |a| a.input), input.dtype) };
-            if attributes.kind == ReduceKind::CumulativeSum {
+            if let ReduceKind::Cumulative(scan) = attributes.kind {
                 for i in 0..count(reduced) {
-                    let value = sum((0..=i).map(element));
+                    let value = scanned(scan, i + usize::from(!scan.exclusive), output.dtype, element);
                     // SAFETY: as above.
                     unsafe { value.write(out, to + offset(reduced, i, |a| a.output), output.dtype) };
                 }
@@ -81,7 +81,7 @@ impl Kernel for Reference {
 fn reduce(kind: ReduceKind, n: usize, element: impl Fn(usize) -> Value) -> Value {
     let all = || (0..n).map(&element);
     match kind {
-        ReduceKind::Sum | ReduceKind::CumulativeSum => sum(all()),
+        ReduceKind::Sum => sum(all()),
         ReduceKind::Mean => mean(n, all()),
         ReduceKind::Prod => product(all()),
         ReduceKind::Max => best(n, &element, |x, y| x > y).map_or(Value::Real(f64::NAN), &element),
@@ -96,7 +96,34 @@ fn reduce(kind: ReduceKind, n: usize, element: impl Fn(usize) -> Value) -> Value
             Value::Real(squares / n.saturating_sub(correction as usize) as f64)
         }
         ReduceKind::Norm(order) => Value::Real(norm(order, n, &element)),
+        ReduceKind::Cumulative(_) => unreachable!("scans have a result for each place"),
     }
+}
+
+/// The result of the first `n` elements.
+fn scanned(scan: Scan, n: usize, dtype: DType, element: impl Fn(usize) -> Value) -> Value {
+    match scan.kind {
+        ScanKind::Sum => sum((0..n).map(element)),
+        ScanKind::Prod => product((0..n).map(element)),
+        ScanKind::Max if n == 0 => lowest(dtype, false),
+        ScanKind::Min if n == 0 => lowest(dtype, true),
+        ScanKind::Max => reduce(ReduceKind::Max, n, element),
+        ScanKind::Min => reduce(ReduceKind::Min, n, element),
+    }
+}
+
+/// The lowest number of a type, or the highest: what every other beats.
+pub(super) fn lowest(dtype: DType, highest: bool) -> Value {
+    let (low, high) = match dtype {
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::U8 => (0, u8::MAX.into()),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::U32 => (0, u32::MAX.into()),
+        DType::I64 => (i64::MIN, i64::MAX),
+        DType::Bool => (0, 1),
+        _ => return Value::Real(if highest { f64::INFINITY } else { f64::NEG_INFINITY }),
+    };
+    Value::Integer(if highest { high } else { low })
 }
 
 fn sum(all: impl Iterator<Item = Value>) -> Value {

@@ -1,4 +1,4 @@
-//! Reductions: sum, mean, product, extremes and their places, truth, variance, norms, cumulative sums.
+//! Reductions: sum, mean, product, extremes and their places, truth, variance, norms, scans.
 //!
 //! A reduction is a *fold* (what happens to elements: `sums`, `extremes`, `norms`) run by an *engine* (where they
 //! lie: `cpu_rows`, `cpu_columns`). `plan` sorts and merges the axes so that every layout is one of the two, and
@@ -26,7 +26,7 @@ use super::Kernel;
 
 pub use api::Over;
 pub(crate) use api::{expect, resolve};
-pub use attributes::{Exponent, NormOrder, ReduceAttributes, ReduceKind};
+pub use attributes::{Exponent, NormOrder, ReduceAttributes, ReduceKind, Scan, ScanKind};
 
 /// Every kernel, reference last.
 pub static KERNELS: &[&dyn Kernel] = &[

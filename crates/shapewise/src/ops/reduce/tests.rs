@@ -160,18 +160,20 @@ proptest! {
 }
 
 #[test]
-fn cumulative_sums_match_the_reference() {
+fn scans_match_the_reference() {
     let rt = runtime();
-    for dtype in DType::ALL {
+    let scans = [ScanKind::Sum, ScanKind::Prod, ScanKind::Max, ScanKind::Min].map(Scan::new);
+    let kinds = scans.into_iter().flat_map(|s| [s, s.exclusive()]).map(ReduceKind::Cumulative);
+    for (kind, dtype) in kinds.flat_map(|kind| DType::ALL.map(|dtype| (kind, dtype))) {
+        let Some(result) = kind.output(dtype) else { continue };
         for (shape, axis) in [(&[7][..], 0), (&[9, 5], 1), (&[5, 300], 0), (&[2, 3, 4], 1), (&[0, 3], 0)] {
             let whole = Layout::contiguous(Shape::new(shape).unwrap());
             let mut order: Vec<usize> = (0..shape.len()).filter(|&a| a != axis).collect();
             order.push(axis);
             let from = whole.permute(&order).unwrap();
-            let kind = ReduceKind::CumulativeSum;
             let desc = |dtype| TensorDesc { dtype, aligned: true, shape: from.shape, strides: from.strides };
             let operation = Operation::Reduce(ReduceAttributes { kind, axes: 1 });
-            let w = Workload::new(operation, &[desc(dtype)], &[desc(kind.output(dtype).unwrap())]);
+            let w = Workload::new(operation, &[desc(dtype)], &[desc(result)]);
             assert!(check(&rt, &w) > 0);
         }
     }
@@ -179,6 +181,51 @@ fn cumulative_sums_match_the_reference() {
     assert_eq!(rt.cumsum(&x, 0).unwrap().to_vec::<i64>().unwrap(), [1, 2, 4, 6]);
     assert_eq!(rt.cumsum(&x, -1).unwrap().to_vec::<i64>().unwrap(), [1, 3, 3, 7]);
     assert!(rt.cumsum(&x, 2).is_err());
+    let z = Tensor::zeros(&[2], DType::C64).unwrap();
+    assert!(rt.cummax(&z, 0).unwrap_err().to_string().contains("no order"));
+}
+
+#[test]
+fn scans_start_from_nothing_and_keep_nan() {
+    let rt = runtime();
+    let x = Tensor::from_vec(vec![3i8, -1, 5, 2], &[4]).unwrap();
+    let before = |kind| rt.scan(Scan::new(kind).exclusive(), &x, 0).unwrap();
+    assert_eq!(before(ScanKind::Max).to_vec::<i8>().unwrap(), [-128, 3, 3, 5]);
+    assert_eq!(before(ScanKind::Min).to_vec::<i8>().unwrap(), [127, 3, -1, -1]);
+    assert_eq!(before(ScanKind::Prod).to_vec::<i64>().unwrap(), [1, 3, -3, -15]);
+    assert_eq!(rt.cumprod(&x, 0).unwrap().to_vec::<i64>().unwrap(), [3, -3, -15, -30]);
+    let y = Tensor::from_vec(vec![1.0f32, f32::NAN, 7.0], &[3]).unwrap();
+    let top = rt.cummax(&y, 0).unwrap().to_vec::<f32>().unwrap();
+    assert!(top[0] == 1.0 && top[1].is_nan() && top[2].is_nan());
+}
+
+#[test]
+fn long_rows_are_scanned_in_parts() {
+    let n = 200_001;
+    let x: Vec<i32> = (0..n).map(|i| i * 7919 % 1000 - 500).collect();
+    let sums: Vec<i64> = x
+        .iter()
+        .scan(0, |sum, &x| {
+            *sum += i64::from(x);
+            Some(*sum)
+        })
+        .collect();
+    let tops: Vec<i32> =
+        x.iter().scan(i32::MIN, |top, &x| Some(std::mem::replace(top, x.max(*top)))).collect();
+    let x = Tensor::from_vec(x, &[n as usize]).unwrap();
+    for threads in [1, 2, 3] {
+        let rt = Runtime::builder().threads(threads).without_calibration().build().unwrap();
+        let asked = rt.workloads(|rt| rt.cumsum(&x, 0)).unwrap();
+        let kernel = KERNELS.iter().find(|k| k.name() == "cpu::reduce::cumulative").unwrap();
+        assert_eq!(kernel.space(&asked[0], rt.device_info()).points().last().unwrap().threads(), threads);
+        let rt = rt.with_kernel(kernel.name()).unwrap();
+        // Every point of the space gets its turn in the race on these calls.
+        for _ in 0..4 {
+            assert_eq!(rt.cumsum(&x, 0).unwrap().to_vec::<i64>().unwrap(), sums);
+            let top = rt.scan(Scan::new(ScanKind::Max).exclusive(), &x, 0).unwrap();
+            assert_eq!(top.to_vec::<i32>().unwrap(), tops);
+        }
+    }
 }
 
 /// Each kernel by name, so that the edges hold for all of them.
@@ -256,7 +303,7 @@ fn axes_are_checked_and_kept_on_demand() {
     rt.sum_into(&x, [1, 2], &mut out).unwrap();
     assert_eq!(out.to_vec::<i64>().unwrap(), [12, 12]);
     assert!(rt.sum_into(&x, 0, &mut out).unwrap_err().to_string().contains("the output"));
-    assert!(rt.reduce(ReduceKind::CumulativeSum, &x, 0).is_err());
+    assert!(rt.reduce(ReduceKind::Cumulative(Scan::new(ScanKind::Sum)), &x, 0).is_err());
 }
 
 #[test]

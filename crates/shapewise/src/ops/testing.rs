@@ -1,0 +1,33 @@
+//! What the unit tests of operations share.
+
+use super::{Parameters, Workload};
+use crate::Runtime;
+use crate::backends::cpu::Probe;
+use crate::device::Device;
+
+/// A runtime of two threads that measures nothing.
+pub(crate) fn runtime() -> Runtime {
+    Runtime::builder().threads(2).without_calibration().build().unwrap()
+}
+
+/// Runs every kernel that takes the workload, at every point of its space, and compares with the reference; gives how
+/// many ran.
+pub(crate) fn agree(rt: &Runtime, workload: &Workload) -> usize {
+    let device = rt.device();
+    let (reference, others) = workload.kind().kernels().split_last().unwrap();
+    let mut expected = Probe::new(workload, device).unwrap();
+    reference.launch(&mut expected.call(workload, &Parameters::new(), device)).unwrap();
+    let mut ran = 0;
+    for kernel in others.iter().filter(|k| k.supports(workload, device.info()).is_ok()) {
+        for parameters in kernel.space(workload, device.info()).points() {
+            let mut found = Probe::new(workload, device).unwrap();
+            kernel.launch(&mut found.call(workload, parameters, device)).unwrap();
+            if let Err(difference) = found.same_outputs(&expected, workload) {
+                panic!("{} {parameters} on {workload}: {difference}", kernel.name());
+            }
+            assert!(kernel.cost(workload, parameters, device.info()).operations >= 0.0);
+            ran += 1;
+        }
+    }
+    ran
+}
