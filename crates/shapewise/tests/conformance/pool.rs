@@ -69,11 +69,12 @@ fn cases() -> impl Strategy<Value = Case> {
 #[test]
 fn pool() {
     let mut suite = Suite::new(OperationKind::Pool);
-    each(250, cases(), |case| check(&mut suite, &case));
+    let plain = Runtime::builder().without_calibration().build().unwrap();
+    each(250, cases(), |case| check(&mut suite, &plain, &case));
     suite.finish();
 }
 
-fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
+fn check(suite: &mut Suite, plain: &Runtime, case: &Case) -> Result<(), TestCaseError> {
     let of = |i: usize| -> Vec<usize> { case.windows.iter().map(|w| w[i]).collect() };
     let mut options = PoolOptions::new(&of(0)).stride(&of(1)).padding(&of(2)).count_include_pad(case.count);
     if case.kind != Kind::Average {
@@ -86,14 +87,13 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
         options = options.channels_last();
     }
     let x = Operand::new(case.dtype, &case.shape, &case.input, case.grade, case.seed);
-    let rt = Runtime::builder().without_calibration().build().unwrap();
-    let plain = match case.kind {
-        Kind::Average => rt.avg_pool(x.view(), &options),
-        _ => rt.max_pool(x.view(), &options),
+    let result = match case.kind {
+        Kind::Average => plain.avg_pool(x.view(), &options),
+        _ => plain.max_pool(x.view(), &options),
     };
     // Dilated windows may lie in padding only, which is an error.
-    let Ok(plain) = plain else { return Ok(()) };
-    let (tolerance, shape) = (tolerance(case), plain.shape().to_vec());
+    let Ok(result) = result else { return Ok(()) };
+    let (tolerance, shape) = (tolerance(case), result.shape().to_vec());
     let operand = |dtype, layout: &Arrangement| Operand::new(dtype, &shape, layout, Grade::Whole, 1);
     suite.check(
         || match case.kind {

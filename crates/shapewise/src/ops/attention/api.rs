@@ -83,6 +83,9 @@ impl<'a> AttentionOptions<'a> {
 
 const NAME: &str = "attention";
 
+/// Bytes that an element takes at most in a buffer: 8, padded from one column to a panel of 32.
+const PADDED: usize = 8 * 32;
+
 impl Runtime {
     /// For each query the mean of the values, weighted by the softmax of its products with the keys.
     pub fn attention<'a>(
@@ -127,7 +130,8 @@ impl Runtime {
             request.input(&view.with_layout(four(view.layout()))?);
         }
         if let Some(mask) = options.mask {
-            let scores = [&q.shape()[..q.rank() - 1], &k.shape()[k.rank() - 2..k.rank() - 1]].concat();
+            let mut scores = q.layout().shape;
+            scores[q.rank() - 1] = k.shape()[k.rank() - 2];
             let mask = check_mask(&mask, q.dtype(), &scores)?;
             request.input(&mask.with_layout(four(mask.layout()))?);
         }
@@ -185,9 +189,16 @@ fn check(q: &TensorView<'_>, k: &TensorView<'_>, v: &TensorView<'_>) -> Result<S
     if heads != shared && (shared == 0 || !heads.is_multiple_of(shared)) {
         return wrong(format!("{heads} heads of queries cannot share {shared} heads of keys evenly"));
     }
-    let mut shape = q.layout().shape;
+    let (mut scores, mut shape) = (q.layout().shape, q.layout().shape);
+    scores[rank - 1] = axis(k, 2);
     shape[rank - 1] = axis(v, 1);
-    shape.elements()?;
+    // Views that repeat themselves can be larger than memory; buffers are made for some of these.
+    for shape in [&scores, &shape, &k.layout().shape, &v.layout().shape] {
+        let fits = shape.elements()?.checked_mul(PADDED).is_some_and(|bytes| isize::try_from(bytes).is_ok());
+        if !fits {
+            return Err(Error::SizeOverflow { shape: shape.to_vec() });
+        }
+    }
     Ok(shape)
 }
 

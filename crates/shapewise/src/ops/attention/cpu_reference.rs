@@ -39,7 +39,7 @@ impl Kernel for Reference {
         let bytes = pairs * ((p.dim + p.value_dim) * p.dtype.size()) as f64;
         let unit = ComputeUnit { dtype: DType::F64, isa: None };
         let traffic = Traffic::pass(bytes, workload.bytes() as f64, &device.caches);
-        Cost { scratch: p.keys * size_of::<f64>(), ..Cost::new(operations, unit, traffic) }
+        Cost { scratch: (p.keys + p.value_dim) * size_of::<f64>(), ..Cost::new(operations, unit, traffic) }
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
@@ -47,13 +47,13 @@ impl Kernel for Reference {
         if p.is_empty() {
             return Ok(());
         }
-        let mut weights = vec![0.0; p.keys];
-        let mut sums = vec![0.0; p.value_dim];
+        let mut scratch = call.cpu().scratch((p.keys + p.value_dim) * size_of::<f64>())?;
+        let (weights, sums) = bytemuck::cast_slice_mut::<u8, f64>(&mut scratch).split_at_mut(p.keys);
         for batch in 0..p.batch {
             for head in 0..p.heads {
                 for query in 0..p.queries {
-                    scores(call, &p, (batch, head, query), &mut weights);
-                    mean(call, &p, (batch, head, query), &weights, &mut sums);
+                    scores(call, &p, (batch, head, query), weights);
+                    mean(call, &p, (batch, head, query), weights, sums);
                 }
             }
         }

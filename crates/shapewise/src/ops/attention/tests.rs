@@ -242,6 +242,26 @@ fn bad_input_is_refused_with_the_reason() {
     fails(&q, &k, &k, &none.scale(f64::NAN), "the scale is NaN");
     fails(&q, &k, &k, &none.mask(&x(&[5, 5])), "does not repeat");
     fails(&q, &k, &k, &none.mask(&zeros(&[5, 6], DType::F64)), "bool or, as the queries, f32");
+    let endless = Tensor::scalar(1.0f32).broadcast_to(&[1, 4, 1 << 60, 1]).unwrap();
+    fails(&x(&[1, 4, 1, 1]), &endless, &endless, &none, "address space");
     let mut out = x(&[1, 4, 5, 7]);
     assert!(rt.attention_into(&q, &k, &k, &none, &mut out).unwrap_err().to_string().contains("the output"));
+}
+
+#[test]
+fn everything_that_tells_attentions_apart_is_in_their_key() {
+    let of = [Causality::None, Causality::FromStart, Causality::FromEnd];
+    let mut keys = std::collections::HashSet::new();
+    for causality in of {
+        for scale in [0.3, 0.5] {
+            let sizes = [1, 2, 2, 3, 4, 4, 4];
+            let mut plain = workload(DType::F32, sizes, causality, None);
+            let mask = workload(DType::F32, sizes, causality, Some((DType::Bool, [1, 1, 3, 4])));
+            let attributes = AttentionAttributes::new(causality, false, scale);
+            plain = Workload::new(Operation::Attention(attributes), plain.inputs(), plain.outputs());
+            assert!(keys.insert(plain.key()), "{plain}");
+            keys.insert(mask.key());
+        }
+    }
+    assert_eq!(keys.len(), 9);
 }

@@ -96,11 +96,10 @@ impl PoolOptions {
         if n == 0 || n > MOST {
             return Err(wrong(kind, format!("a window over {n} axes; give 1 to {MOST} sizes")));
         }
-        let ones = vec![1; n];
+        let (ones, zeros) = ([1; MOST], [0; MOST]);
         let stride = self.stride.as_deref().unwrap_or(&self.window);
-        let dilation = self.dilation.as_deref().unwrap_or(&ones);
-        let zeros = vec![0; n];
-        let padding = self.padding.as_deref().unwrap_or(&zeros);
+        let dilation = self.dilation.as_deref().unwrap_or(&ones[..n]);
+        let padding = self.padding.as_deref().unwrap_or(&zeros[..n]);
         for (what, given) in [("stride", stride), ("padding", padding), ("dilation", dilation)] {
             if given.len() != n {
                 return Err(wrong(kind, format!("{what} {given:?} for a window over {n} axes")));

@@ -42,7 +42,7 @@ impl Kernel for Plain {
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
         let p = Problem::of(workload);
         let dtype = workload.inputs()[0].dtype;
-        let elements = (p.results() * p.window_elements()) as f64;
+        let elements = p.results() as f64 * p.window_elements() as f64;
         let unit = ComputeUnit { dtype: if dtype == DType::F64 { dtype } else { DType::F32 }, isa: None };
         let traffic = Traffic::pass(elements * dtype.size() as f64, workload.bytes() as f64, &device.caches);
         // A comparison, a selection and the step to the next element.

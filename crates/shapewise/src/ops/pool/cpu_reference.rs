@@ -35,7 +35,7 @@ impl Kernel for Reference {
 
     fn cost(&self, workload: &Workload, _: &Parameters, device: &DeviceInfo) -> Cost {
         let p = Problem::of(workload);
-        let elements = (p.results() * p.window_elements()) as f64;
+        let elements = p.results() as f64 * p.window_elements() as f64;
         let size = workload.inputs()[0].dtype.size() as f64;
         let unit = ComputeUnit { dtype: DType::F64, isa: None };
         // An element's place takes five products and sums, its type a branch.

@@ -183,7 +183,10 @@ fn bad_input_is_refused_with_the_reason() {
     fails(&window(&[2]), "neither [batch, channels");
     fails(&window(&[]), "1 to 3 sizes");
     fails(&window(&[1 << 20, 1]), "at most 32768");
-    fails(&window(&[2, 2]).dilation(&[4, 5]).padding(&[2, 3]).stride(&[1, 1]), "nothing but padding");
+    // Both elements of the window lie beside the only one there is.
+    let one = Tensor::zeros(&[1, 1, 1], DType::F32).unwrap();
+    let error = rt.max_pool(&one, &window(&[2]).dilation(&[4]).padding(&[2])).unwrap_err().to_string();
+    assert!(error.contains("nothing but padding"), "{error}");
     let error = rt.avg_pool(&x, &window(&[2, 2]).dilation(&[2, 2])).unwrap_err().to_string();
     assert!(error.contains("for the maximum only"), "{error}");
     let whole = Tensor::zeros(&[1, 2, 5, 6], DType::I32).unwrap();
@@ -191,4 +194,24 @@ fn bad_input_is_refused_with_the_reason() {
     assert!(rt.adaptive_avg_pool(&x, &[2]).is_err() && rt.global_avg_pool(&x, 4).is_err());
     let mut out = Tensor::zeros(&[1, 2, 5, 6], DType::F32).unwrap();
     assert!(rt.max_pool_into(&x, &window(&[2, 2]), &mut out).unwrap_err().to_string().contains("the output"));
+}
+
+#[test]
+fn everything_that_tells_poolings_apart_is_in_their_key() {
+    let rt = runtime();
+    let x = Tensor::zeros(&[1, 2, 8, 8], DType::F32).unwrap();
+    let base = PoolOptions::new(&[3, 3]).stride(&[1, 1]).padding(&[1, 1]);
+    let mut all = rt.workloads(|rt| rt.max_pool(&x, &base)).unwrap();
+    all.extend(rt.workloads(|rt| rt.max_pool_with_indices(&x, &base)).unwrap());
+    all.extend(rt.workloads(|rt| rt.avg_pool(&x, &base)).unwrap());
+    all.extend(rt.workloads(|rt| rt.avg_pool(&x, &base.clone().count_include_pad(false))).unwrap());
+    all.extend(rt.workloads(|rt| rt.adaptive_avg_pool(&x, &[8, 8])).unwrap());
+    all.extend(
+        rt.workloads(|rt| rt.max_pool(&x, &PoolOptions::new(&[5, 5]).stride(&[1, 1]).padding(&[2, 2])))
+            .unwrap(),
+    );
+    let dilated = PoolOptions::new(&[3, 3]).stride(&[1, 1]).padding(&[2, 2]).dilation(&[2, 2]);
+    all.extend(rt.workloads(|rt| rt.max_pool(&x, &dilated)).unwrap());
+    let keys: std::collections::HashSet<_> = all.iter().map(Workload::key).collect();
+    assert_eq!((keys.len(), all.len()), (7, 7));
 }
