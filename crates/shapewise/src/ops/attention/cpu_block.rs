@@ -330,5 +330,5 @@ unsafe fn powers<W: Real, S: Lanes<W>>(s: S, scores: *mut W, n: usize, centre: W
         }
         i += S::LANES;
     }
-    s.reduce_add(sums.into_iter().fold(s.splat(W::ZERO), |a, b| s.add(a, b)))
+    s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }

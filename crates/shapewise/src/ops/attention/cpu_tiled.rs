@@ -228,11 +228,13 @@ impl<T: Real> RealTask<T> for Divide<'_, T> {
             let total = unsafe { *self.totals.add(row) };
             // No key at all: zeros, whatever the sums hold.
             let (blank, factor) = (total == zero, T::Wide::ONE / total);
-            let scaled = |x: S::V| if blank { s.splat(zero) } else { s.mul(x, s.splat(factor)) };
             let whole = if cs == 1 { self.columns - self.columns % S::LANES } else { 0 };
             for i in (0..whole).step_by(S::LANES) {
                 // SAFETY: sums and output have these columns.
-                unsafe { s.write(to.add(i), scaled(s.load(from.add(i)))) };
+                unsafe {
+                    let x = s.mul(s.load(from.add(i)), s.splat(factor));
+                    s.write(to.add(i), if blank { s.splat(zero) } else { x });
+                }
             }
             for i in whole..self.columns {
                 // SAFETY: sums and output have this column.

@@ -136,34 +136,44 @@ pub fn gelu<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> S::V {
 ///
 /// A CPU looks only some tens of instructions ahead, about as many as one power takes: it does not overlap them by itself.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // closures and iterators over vectors may be compiled without their instructions
 pub fn exp_nonpositive_each<T: Coefficients, S: Lanes<T>, const N: usize>(s: S, x: [S::V; N]) -> [S::V; N] {
     // One below the least exponent: there the power of two is a zero. In this order NaN comes through.
     let least = s.splat(T::from_f64(-f64::from(T::BIAS) * std::f64::consts::LN_2));
-    let mut r = x.map(|x| s.max(least, x));
     let rounder = s.splat(rounder::<T>() + T::from_f64(f64::from(T::BIAS)));
     let log2_e = s.splat(T::from_f64(std::f64::consts::LOG2_E));
-    let shifted = r.map(|x| s.mul_add(x, log2_e, rounder));
-    let n = shifted.map(|shifted| s.sub(shifted, rounder));
+    let (mut r, mut shifted, mut n) = (x, x, x);
+    for i in 0..N {
+        r[i] = s.max(least, x[i]);
+    }
+    for i in 0..N {
+        shifted[i] = s.mul_add(r[i], log2_e, rounder);
+    }
+    for i in 0..N {
+        n[i] = s.sub(shifted[i], rounder);
+    }
     for part in T::LN2 {
         let part = s.splat(part);
-        for (r, n) in r.iter_mut().zip(n) {
-            *r = s.neg_mul_add(n, part, *r);
+        for i in 0..N {
+            r[i] = s.neg_mul_add(n[i], part, r[i]);
         }
     }
     let mut y = [s.splat(T::EXP[T::EXP.len() - 1]); N];
-    let step = |y: &mut [S::V; N], c: T| {
-        let c = s.splat(c);
-        for (y, r) in y.iter_mut().zip(r) {
-            *y = s.mul_add(*y, r, c);
-        }
-    };
     for c in T::EXP[..T::EXP.len() - 1].iter().rev() {
-        step(&mut y, *c);
+        let c = s.splat(*c);
+        for i in 0..N {
+            y[i] = s.mul_add(y[i], r[i], c);
+        }
     }
-    step(&mut y, T::ONE);
-    step(&mut y, T::ONE);
-    for (y, shifted) in y.iter_mut().zip(shifted) {
-        *y = s.mul(*y, s.shl_mantissa(shifted));
+    // The first two coefficients are one.
+    let one = s.splat(T::ONE);
+    for _ in 0..2 {
+        for i in 0..N {
+            y[i] = s.mul_add(y[i], r[i], one);
+        }
+    }
+    for i in 0..N {
+        y[i] = s.mul(y[i], s.shl_mantissa(shifted[i]));
     }
     y
 }
