@@ -75,27 +75,14 @@ unsafe fn put(at: *mut u8, v: __m256i, stream: bool) {
 unsafe fn tile_4(t: &Turn) {
     // Four columns at a time, eight rows to a register and sixteen to a line of the output.
     for quarter in 0..4 {
-        let lower =
-            |row: usize| t.place.from.wrapping_offset(row as isize * t.from_step).wrapping_add(16 * quarter);
-        let pair = |row: usize| -> __m256 {
-            // SAFETY: rows up to 15 and columns up to 15 lie inside the tile.
-            unsafe {
-                let (a, b) = (_mm_loadu_ps(lower(row).cast()), _mm_loadu_ps(lower(row + 4).cast()));
-                _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(a), b)
-            }
+        let from = t.place.from.wrapping_add(16 * quarter);
+        // SAFETY: rows up to 15 and columns up to 15 lie inside the tile.
+        let (first, second) = unsafe {
+            (
+                four_by_eight(from, t.from_step),
+                four_by_eight(from.wrapping_offset(8 * t.from_step), t.from_step),
+            )
         };
-        let four = |row: usize| -> [__m256i; 4] {
-            let (a, b, c, d) = (pair(row), pair(row + 1), pair(row + 2), pair(row + 3));
-            let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
-            let (ba, dc) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
-            [
-                _mm256_castps_si256(_mm256_shuffle_ps::<0x44>(ab, cd)),
-                _mm256_castps_si256(_mm256_shuffle_ps::<0xee>(ab, cd)),
-                _mm256_castps_si256(_mm256_shuffle_ps::<0x44>(ba, dc)),
-                _mm256_castps_si256(_mm256_shuffle_ps::<0xee>(ba, dc)),
-            ]
-        };
-        let (first, second) = (four(0), four(8));
         for k in 0..4 {
             let to = t.place.to.wrapping_offset((4 * quarter + k) as isize * t.to_step);
             // SAFETY: the tile's row of the output has 64 bytes.
@@ -104,6 +91,46 @@ unsafe fn tile_4(t: &Turn) {
                 put(to.add(32), second[k], t.stream);
             }
         }
+    }
+}
+
+/// Four columns of eight rows as four registers.
+///
+/// # Safety
+/// Eight rows, `step` bytes apart, are valid for reading 16 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn four_by_eight(from: *const u8, step: isize) -> [__m256i; 4] {
+    // SAFETY: the caller's promise.
+    let (a, b, c, d) = unsafe {
+        (
+            apart(from, 4 * step),
+            apart(from.offset(step), 4 * step),
+            apart(from.offset(2 * step), 4 * step),
+            apart(from.offset(3 * step), 4 * step),
+        )
+    };
+    let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+    let (ba, dc) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+    [
+        _mm256_castps_si256(_mm256_shuffle_ps::<0x44>(ab, cd)),
+        _mm256_castps_si256(_mm256_shuffle_ps::<0xee>(ab, cd)),
+        _mm256_castps_si256(_mm256_shuffle_ps::<0x44>(ba, dc)),
+        _mm256_castps_si256(_mm256_shuffle_ps::<0xee>(ba, dc)),
+    ]
+}
+
+/// Two halves of a register from places `step` bytes apart.
+///
+/// # Safety
+/// Both are valid for reading 16 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn apart(from: *const u8, step: isize) -> __m256 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (a, b) = (_mm_loadu_ps(from.cast()), _mm_loadu_ps(from.offset(step).cast()));
+        _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(a), b)
     }
 }
 
