@@ -49,9 +49,10 @@ pub(super) fn sort_digits<I: Item>(a: &mut [I], b: &mut [I], counters: &mut Coun
     for counts in counters.iter_mut() {
         counts[..=mask].fill(0);
     }
-    for x in a.iter() {
-        for (pass, counts) in counters.iter_mut().enumerate() {
-            counts[x.key().digit(shifts(pass), mask) & ((1 << DIGIT) - 1)] += 1;
+    for (pass, counts) in counters.iter_mut().enumerate() {
+        let shift = shifts(pass);
+        for x in a.iter() {
+            counts[x.key().digit(shift, mask) & ((1 << DIGIT) - 1)] += 1;
         }
     }
     let mut swapped = false;
@@ -61,7 +62,8 @@ pub(super) fn sort_digits<I: Item>(a: &mut [I], b: &mut [I], counters: &mut Coun
             next += std::mem::replace(place, next);
         }
         let (from, to) = if swapped { (&*b, &mut *a) } else { (&*a, &mut *b) };
-        distribute(from, to, places, |x| x.key().digit(shifts(pass), mask));
+        let shift = shifts(pass);
+        distribute(from, to, places, move |x| x.key().digit(shift, mask));
         swapped = !swapped;
     }
     swapped
