@@ -1,7 +1,7 @@
 //! A workload's inputs, and an f64 reference at sampled entries with a stated tolerance.
 
 use crate::buffer::{Buffer, Random};
-use crate::workload::{Conv, Over, Pointwise, Task};
+use crate::workload::{Conv, Over, Pointwise, Task, Transform};
 
 /// Added to the variance in both norms.
 pub const EPSILON: f32 = 1e-5;
@@ -93,6 +93,7 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         Task::Conv(conv) => conv.shapes()[..2].iter().map(|shape| shape.iter().product()).collect(),
         Task::Matmul { batch, m, k, n, .. } => vec![batch * m * k, batch * k * n],
         Task::Elementwise { n, .. } => vec![n, n],
+        Task::Fft { op, n, batch } => vec![if op == Transform::Real { n } else { 2 * n } * batch],
         Task::Sum { rows, cols, .. } | Task::Softmax { rows, cols } => vec![rows * cols],
         Task::LayerNorm { rows, cols } => vec![rows * cols, cols, cols],
         Task::BatchNorm { batch, channels: c, plane } => vec![batch * c * plane, c, c, c, c],
@@ -148,6 +149,7 @@ fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
             // One rounding; the smallest allowance keeps an expected zero comparable.
             Point { index, value, allowed: f64::from(f32::EPSILON) * (value.abs() + 1e-30) }
         }
+        Task::Fft { op, n, batch } => spectrum_point(x, op, [n, batch], index),
         Task::Sum { over, rows, cols } => {
             let (value, terms): (f64, usize) = match over {
                 Over::All => (x.iter().copied().map(f64::from).sum(), rows * cols),
@@ -223,6 +225,36 @@ fn conv_point(conv: &Conv, x: &[f32], w: &[f32], index: usize) -> Point {
         }
     }
     Point { index, value, allowed: allowed(magnitude, depth * kernel * kernel) }
+}
+
+/// One part of one frequency; errors grow with the logarithm of the number of points, relative to the root of their number.
+fn spectrum_point(x: &[f32], op: Transform, [n, batch]: [usize; 2], index: usize) -> Point {
+    let bins = if op == Transform::Real { n / 2 + 1 } else { n };
+    let (row, bin) = (index / 2 / bins, index / 2 % bins);
+    let roots = |k: usize, n: usize| -> Vec<(f64, f64)> {
+        let angle = |j: usize| -std::f64::consts::TAU * (j * k % n) as f64 / n as f64;
+        (0..n).map(|j| (angle(j).cos(), angle(j).sin())).collect()
+    };
+    let along = roots(bin, n);
+    let plane = op == Transform::Plane;
+    let down = if plane { roots(row, batch) } else { vec![(1.0, 0.0)] };
+    let (mut re, mut im) = (0.0, 0.0);
+    for (i, &(a, b)) in down.iter().enumerate() {
+        let line = if plane { i } else { row };
+        for (j, &(c, s)) in along.iter().enumerate() {
+            let (c, s) = (a * c - b * s, a * s + b * c);
+            let at = line * n + j;
+            let (p, q) = match op {
+                Transform::Real => (f64::from(x[at]), 0.0),
+                _ => (f64::from(x[2 * at]), f64::from(x[2 * at + 1])),
+            };
+            re += p * c - q * s;
+            im += p * s + q * c;
+        }
+    }
+    let points = (n * if plane { batch } else { 1 }) as f64;
+    let value = if index.is_multiple_of(2) { re } else { im };
+    Point { index, value, allowed: allowed(points.sqrt(), points.log2().ceil() as usize) }
 }
 
 fn norm_point(inputs: &[Buffer], index: usize, c: usize, mean: f64, variance: f64, terms: usize) -> Point {

@@ -109,7 +109,7 @@ fn bar_all(group: Group) -> f64 {
     match group {
         Group::Conv | Group::Matmul => 0.95,
         Group::Depthwise => 2.0,
-        Group::Attention | Group::Elementwise | Group::ReduceAndNorm => 1.0,
+        Group::Attention | Group::Elementwise | Group::Fft | Group::Moving | Group::ReduceAndNorm => 1.0,
     }
 }
 
@@ -119,6 +119,7 @@ fn bar_mean(group: Group) -> f64 {
         Group::Matmul => 1.05,
         Group::Attention | Group::Conv | Group::Elementwise | Group::Moving => 1.0,
         Group::Depthwise => 2.0,
+        Group::Fft => 1.3,
         Group::ReduceAndNorm => 1.2,
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 pub const DEFAULT_LIST: &str = include_str!("../workloads.json");
 
 /// Kinds of the list format that Shapewise does not offer yet: skipped with a word, not an error.
-const NOT_YET: [&str; 5] = ["int8mm", "fft", "rnn", "sparse", "quant"];
+const NOT_YET: [&str; 4] = ["int8mm", "rnn", "sparse", "quant"];
 
 /// One named piece of work.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +30,8 @@ pub enum Task {
     Matmul { batch: usize, m: usize, k: usize, n: usize, transposed: bool },
     /// One pass over vectors of `n` elements.
     Elementwise { op: Pointwise, n: usize },
+    /// Forward Fourier transforms of `batch` lines of `n` points, or of a plane of them.
+    Fft { op: Transform, n: usize, batch: usize },
     /// A sum over a matrix.
     Sum { over: Over, rows: usize, cols: usize },
     /// Softmax along the rows.
@@ -89,6 +91,17 @@ pub enum Pointwise {
     AddRelu,
 }
 
+/// The kinds of transforms of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transform {
+    /// Complex lines.
+    Complex,
+    /// A complex plane.
+    Plane,
+    /// Real lines, to half a spectrum.
+    Real,
+}
+
 /// What a sum runs over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
@@ -112,6 +125,7 @@ impl Task {
             Self::Transpose { .. } | Self::Gather { .. } | Self::Sort { .. } | Self::TopK { .. } => {
                 Group::Moving
             }
+            Self::Fft { .. } => Group::Fft,
             _ => Group::ReduceAndNorm,
         }
     }
@@ -122,6 +136,8 @@ impl Task {
             Self::Conv(conv) => conv.shapes()[2].iter().product(),
             Self::Matmul { batch, m, n, .. } => batch * m * n,
             Self::Elementwise { n, .. } => n,
+            Self::Fft { op: Transform::Real, n, batch } => 2 * (n / 2 + 1) * batch,
+            Self::Fft { n, batch, .. } => 2 * n * batch,
             Self::Sum { over: Over::All, .. } => 1,
             Self::Sum { over: Over::Rows, rows, .. } => rows,
             Self::Sum { over: Over::Columns, cols, .. } => cols,
@@ -149,6 +165,7 @@ impl Task {
                 product(&[batch, m, k]) + product(&[batch, k, n]) + product(&[batch, m, n])
             }
             Self::Elementwise { n, .. } => product(&[3, n]),
+            Self::Fft { n, batch, .. } => product(&[4, n, batch]),
             Self::Sum { rows, cols, .. } | Self::Softmax { rows, cols } | Self::LayerNorm { rows, cols } => {
                 product(&[2, rows, cols])
             }
@@ -177,6 +194,8 @@ pub enum Group {
     Elementwise,
     /// Transpositions, look-ups and sorts.
     Moving,
+    /// Fourier transforms.
+    Fft,
     /// Sums, softmax and norms.
     ReduceAndNorm,
     /// Attention.
@@ -191,6 +210,7 @@ impl fmt::Display for Group {
             Self::Matmul => "matmul",
             Self::Elementwise => "elementwise",
             Self::Moving => "moving data",
+            Self::Fft => "fft",
             Self::ReduceAndNorm => "reduce, softmax, norm",
             Self::Attention => "attention",
         })
@@ -278,6 +298,16 @@ impl<'a> Entry<'a> {
                 transposed: self.flag("tb")?,
             },
             "elementwise" => Task::Elementwise { op: self.pointwise()?, n: self.size("n")? },
+            "fft" => Task::Fft {
+                op: match self.text("op")? {
+                    "c2c" => Transform::Complex,
+                    "2d" => Transform::Plane,
+                    "r2c" => Transform::Real,
+                    other => bail!("unknown transform `{other}`: expected c2c, 2d or r2c"),
+                },
+                n: self.size("n")?,
+                batch: self.size_or("batch", 1)?,
+            },
             "reduce" => Task::Sum { over: self.over()?, rows: self.size("rows")?, cols: self.size("cols")? },
             "softmax" => Task::Softmax { rows: self.size("rows")?, cols: self.size("cols")? },
             "layernorm" => Task::LayerNorm { rows: self.size("rows")?, cols: self.size("cols")? },
@@ -308,7 +338,7 @@ impl<'a> Entry<'a> {
             }
             known if NOT_YET.contains(&known) => return Ok(None),
             other => bail!(
-                "unknown kind `{other}`: expected conv, matmul, elementwise, reduce, softmax, layernorm, batchnorm, \
+                "unknown kind `{other}`: expected conv, matmul, elementwise, fft, reduce, softmax, layernorm, batchnorm, \
                  attention, transpose, gather, sort or topk"
             ),
         };

@@ -4,6 +4,7 @@
 //! call and shows it only when asked for the answer.
 
 mod c_blas;
+mod fft;
 mod ours;
 mod rust_attention;
 mod rust_conv;
@@ -119,6 +120,7 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
         Task::Transpose { .. } | Task::Gather { .. } | Task::Sort { .. } | Task::TopK { .. } => {
             rust_moving::enter(problem)?
         }
+        Task::Fft { .. } => fft::enter(problem, threads),
         Task::Softmax { .. } | Task::LayerNorm { .. } | Task::BatchNorm { .. } => rust_norm::enter(problem)?,
     });
     all.retain(|c| c.name().starts_with(OURS) || setup.wants(c.name()));
@@ -131,6 +133,18 @@ pub const OURS: &str = "shapewise";
 /// Whether a peer is a Rust library: the first bar is set by these.
 pub fn is_rust(name: &str) -> bool {
     let family = name.split('(').next().unwrap_or(name);
-    ["gemm", "faer", "matrixmultiply", "ndarray", "candle", "rten-gemm", "rten", "rust-loop", "std"]
-        .contains(&family)
+    [
+        "gemm",
+        "faer",
+        "matrixmultiply",
+        "ndarray",
+        "candle",
+        "rten-gemm",
+        "rten",
+        "rust-loop",
+        "std",
+        "rustfft",
+        "realfft",
+    ]
+    .contains(&family)
 }
