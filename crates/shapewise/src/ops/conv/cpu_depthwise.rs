@@ -79,8 +79,9 @@ where
         let frame = &bands.frame;
         let taps = g.taps();
         let weights = self.scratch;
-        let offsets = weights.wrapping_add(taps + 2).cast::<usize>();
-        let offsets = offsets.wrapping_add(offsets.align_offset(align_of::<usize>()));
+        // Aligned byte by byte: weights may end where no whole number of offsets leads to the next multiple.
+        let behind = weights.wrapping_add(taps + 2).cast::<u8>();
+        let offsets = behind.wrapping_add(behind.align_offset(align_of::<usize>())).cast::<usize>();
         let image = self.scratch.wrapping_add(3 * (taps + 8));
         for tap in 0..taps {
             let at = [tap / (g.kernel[1] * g.kernel[2]), tap / g.kernel[2] % g.kernel[1], tap % g.kernel[2]];

@@ -161,6 +161,13 @@ impl Runtime {
             let reason = format!("{bins}×{count} spectra; frames of {frame} have {needed} frequencies");
             return Err(Error::ShapeMismatch { operation: "istft", reason });
         }
+        // Frames that touch also keep the sums below no longer than the frames that were allocated.
+        if count > 1 && hop > frame {
+            let reason = format!(
+                "frames of {frame} samples {hop} apart leave samples without a frame; use a smaller hop"
+            );
+            return Err(wrong("istft", reason));
+        }
         let frames = self.irfft(x.transpose(), &options.fft())?;
         let window = options.window_of("istft", frames.dtype())?;
         let margin = if options.centred { frame / 2 } else { 0 };

@@ -3,7 +3,7 @@
 
 use num_complex::Complex;
 
-use super::attributes::{NormOrder, ReduceKind, Scan, ScanKind};
+use super::attributes::{NormOrder, ReduceKind, ScanKind};
 use super::cpu_kernels::attributes;
 use super::sums::Twice;
 use crate::backends::cpu::Value;
@@ -62,8 +62,13 @@ impl Kernel for Reference {
             let element =
                 |i| unsafe { Value::read(first, from + offset(reduced, i, |a| a.input), input.dtype) };
             if let ReduceKind::Cumulative(scan) = attributes.kind {
+                let mut running = Running::new(scan.kind, output.dtype);
                 for i in 0..count(reduced) {
-                    let value = scanned(scan, i + usize::from(!scan.exclusive), output.dtype, element);
+                    // Read before anything is written: in place this is the same element.
+                    let x = element(i);
+                    let before = running.value();
+                    running.add(x);
+                    let value = if scan.exclusive { before } else { running.value() };
                     // SAFETY: as above.
                     unsafe { value.write(out, to + offset(reduced, i, |a| a.output), output.dtype) };
                 }
@@ -100,15 +105,42 @@ fn reduce(kind: ReduceKind, n: usize, element: impl Fn(usize) -> Value) -> Value
     }
 }
 
-/// The result of the first `n` elements.
-fn scanned(scan: Scan, n: usize, dtype: DType, element: impl Fn(usize) -> Value) -> Value {
-    match scan.kind {
-        ScanKind::Sum => sum((0..n).map(element)),
-        ScanKind::Prod => product((0..n).map(element)),
-        ScanKind::Max if n == 0 => lowest(dtype, false),
-        ScanKind::Min if n == 0 => lowest(dtype, true),
-        ScanKind::Max => reduce(ReduceKind::Max, n, element),
-        ScanKind::Min => reduce(ReduceKind::Min, n, element),
+/// The result of the elements so far.
+enum Running {
+    Sum(Total),
+    Prod(Value),
+    /// The best so far, what stands for none, and what beats it.
+    Best(Option<Value>, Value, fn(&Value, &Value) -> bool),
+}
+
+impl Running {
+    fn new(kind: ScanKind, dtype: DType) -> Self {
+        match kind {
+            ScanKind::Sum => Self::Sum(Total::default()),
+            ScanKind::Prod => Self::Prod(Value::Integer(1)),
+            ScanKind::Max => Self::Best(None, lowest(dtype, false), |x, y| x > y),
+            ScanKind::Min => Self::Best(None, lowest(dtype, true), |x, y| x < y),
+        }
+    }
+
+    fn add(&mut self, x: Value) {
+        match self {
+            Self::Sum(total) => total.add(x),
+            Self::Prod(a) => *a = times(*a, x),
+            Self::Best(best, _, further) => {
+                if best.is_none_or(|a| !a.is_nan() && (x.is_nan() || further(&x, &a))) {
+                    *best = Some(x);
+                }
+            }
+        }
+    }
+
+    fn value(&self) -> Value {
+        match self {
+            Self::Sum(total) => total.value(),
+            Self::Prod(value) => *value,
+            Self::Best(best, none, _) => best.unwrap_or(*none),
+        }
     }
 }
 
@@ -127,22 +159,41 @@ pub(super) fn lowest(dtype: DType, highest: bool) -> Value {
 }
 
 fn sum(all: impl Iterator<Item = Value>) -> Value {
-    let (mut re, mut im, mut integer) = (Twice::default(), Twice::default(), 0i64);
-    let mut last = Value::Integer(0);
-    for x in all {
-        last = x;
-        integer = integer.wrapping_add(if matches!(x, Value::Integer(_) | Value::Truth(_)) {
-            x.integer()
-        } else {
-            0
-        });
-        let z = x.complex();
-        (re, im) = (re.add(z.re), im.add(z.im));
+    let mut total = Total::default();
+    all.for_each(|x| total.add(x));
+    total.value()
+}
+
+/// A sum of any numbers, in the type of the last one.
+struct Total {
+    re: Twice,
+    im: Twice,
+    integer: i64,
+    last: Value,
+}
+
+impl Default for Total {
+    fn default() -> Self {
+        Self { re: Twice::default(), im: Twice::default(), integer: 0, last: Value::Integer(0) }
     }
-    match last {
-        Value::Integer(_) | Value::Truth(_) => Value::Integer(integer),
-        Value::Real(_) => Value::Real(re.value()),
-        Value::Complex(_) => Value::Complex(Complex::new(re.value(), im.value())),
+}
+
+impl Total {
+    fn add(&mut self, x: Value) {
+        self.last = x;
+        if matches!(x, Value::Integer(_) | Value::Truth(_)) {
+            self.integer = self.integer.wrapping_add(x.integer());
+        }
+        let z = x.complex();
+        (self.re, self.im) = (self.re.add(z.re), self.im.add(z.im));
+    }
+
+    fn value(&self) -> Value {
+        match self.last {
+            Value::Integer(_) | Value::Truth(_) => Value::Integer(self.integer),
+            Value::Real(_) => Value::Real(self.re.value()),
+            Value::Complex(_) => Value::Complex(Complex::new(self.re.value(), self.im.value())),
+        }
     }
 }
 
@@ -157,13 +208,17 @@ fn mean(n: usize, all: impl Iterator<Item = Value>) -> Value {
 }
 
 fn product(all: impl Iterator<Item = Value>) -> Value {
-    all.fold(Value::Integer(1), |a, x| match (a, x) {
+    all.fold(Value::Integer(1), times)
+}
+
+fn times(a: Value, x: Value) -> Value {
+    match (a, x) {
         (Value::Integer(a), Value::Integer(_) | Value::Truth(_)) => {
             Value::Integer(a.wrapping_mul(x.integer()))
         }
         (_, Value::Complex(z)) => Value::Complex(a.complex() * z),
         _ => Value::Real(a.real() * x.real()),
-    })
+    }
 }
 
 /// The first place that no other beats; NaN beats every number.

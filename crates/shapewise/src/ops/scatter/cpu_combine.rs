@@ -70,8 +70,16 @@ rules! {
     u32: a, b => a.wrapping_add(b), a.wrapping_mul(b), a > b, a < b;
     i64: a, b => a.wrapping_add(b), a.wrapping_mul(b), a > b, a < b;
     bool: a, b => a | b, a & b, a, !a;
-    Complex<f32>: a, b => a + b, a * b;
+    Complex<f32>: a, b => a + b, product(a, b);
     Complex<f64>: a, b => a + b, a * b;
+}
+
+/// In f64, because the parts' products may overflow where their difference does not.
+#[inline(always)]
+fn product(a: Complex<f32>, b: Complex<f32>) -> Complex<f32> {
+    let wide = |z: Complex<f32>| Complex::new(f64::from(z.re), f64::from(z.im));
+    let z = wide(a) * wide(b);
+    Complex::new(z.re as f32, z.im as f32)
 }
 
 /// What to do with the rule that was found.
