@@ -40,14 +40,12 @@ impl<'a> Roofs<'a> {
     pub fn terms(&mut self, cost: &Cost) -> Option<Terms> {
         let peaks = self.peaks?;
         let is = |roof: &&Roof| roof.unit == cost.unit && roof.threads == cost.threads;
-        let roof = match self.known.iter().find(is) {
-            Some(known) => *known,
-            None => {
-                let roof = Roof::of(peaks, cost.unit, cost.threads);
-                self.known.push(roof);
-                roof
-            }
-        };
+        let known = self.known.iter().find(is).copied();
+        let roof = known.unwrap_or_else(|| {
+            let roof = Roof::of(peaks, cost.unit, cost.threads);
+            self.known.push(roof);
+            roof
+        });
         Terms::below(&roof, cost, peaks.hand_off)
     }
 }

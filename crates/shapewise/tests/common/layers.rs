@@ -36,7 +36,7 @@ pub const RESNET50: &[Layer] = &[
     layer("conv5 reduce", [2048, 7, 512, 1, 1, 1]),
 ];
 
-/// The different convolutions of MobileNetV2 (Sandler et al. 2018) at 224×224, without repeats of a kind.
+/// The different convolutions of `MobileNetV2` (Sandler et al. 2018) at 224×224, without repeats of a kind.
 pub const MOBILENET_V2: &[Layer] = &[
     layer("first", [3, 224, 32, 3, 2, 1]),
     layer("block 1 depthwise", [32, 112, 32, 3, 1, 32]),

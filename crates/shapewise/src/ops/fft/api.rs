@@ -380,28 +380,25 @@ impl Asked {
 fn chosen(named: Named, rank: usize, options: &FftOptions) -> Result<ArrayVec<usize, MAX_RANK>> {
     let Named { name, default, .. } = named;
     let mut axes: ArrayVec<usize, MAX_RANK> = ArrayVec::new();
-    match &options.axes {
-        Some(named) => {
-            for &axis in named.iter() {
-                let at = resolve(axis, rank)?;
-                if axes.contains(&at) {
-                    let reason = format!("axis {axis} is named twice; transform along each axis once");
-                    return Err(Error::InvalidArgument { operation: name, reason });
-                }
-                axes.push(at);
+    if let Some(named) = &options.axes {
+        for &axis in named.iter() {
+            let at = resolve(axis, rank)?;
+            if axes.contains(&at) {
+                let reason = format!("axis {axis} is named twice; transform along each axis once");
+                return Err(Error::InvalidArgument { operation: name, reason });
             }
+            axes.push(at);
         }
-        None => {
-            let count = match (default, &options.lengths) {
-                (Wanted::Last(count), _) => count,
-                (Wanted::All, Some(lengths)) => lengths.len(),
-                (Wanted::All, None) => rank,
-            };
-            if count > rank {
-                return Err(Error::AxisOutOfRange { axis: -(count as isize), rank });
-            }
-            axes.extend(rank - count..rank);
+    } else {
+        let count = match (default, &options.lengths) {
+            (Wanted::Last(count), _) => count,
+            (Wanted::All, Some(lengths)) => lengths.len(),
+            (Wanted::All, None) => rank,
+        };
+        if count > rank {
+            return Err(Error::AxisOutOfRange { axis: -(count as isize), rank });
         }
+        axes.extend(rank - count..rank);
     }
     let wanted = if let Wanted::Last(count) = default { count } else { axes.len().max(1) };
     if axes.len() != wanted {

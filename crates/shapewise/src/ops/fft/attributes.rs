@@ -102,13 +102,13 @@ pub struct FftAttributes {
 
 impl FftAttributes {
     /// Writes what tells transforms apart in the store.
-    pub(crate) fn write_key(&self, out: &mut impl fmt::Write) -> fmt::Result {
+    pub(crate) fn write_key(self, out: &mut impl fmt::Write) -> fmt::Result {
         let Self { kind, axes, norm, rigor } = self;
         write!(out, " {} axes {axes} {} {}", kind.name(), norm.name(), rigor.name())
     }
 
     /// The kind as models see it.
-    pub(crate) fn feature(&self) -> f32 {
+    pub(crate) fn feature(self) -> f32 {
         4.0 * f32::from(self.axes) + f32::from(self.kind as u8)
     }
 }

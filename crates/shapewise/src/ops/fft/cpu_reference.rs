@@ -104,7 +104,7 @@ fn terms(n: usize) -> usize {
 
 /// The smallest prime factor.
 fn factor(n: usize) -> usize {
-    (2..).take_while(|f| f * f <= n).find(|f| n.is_multiple_of(*f)).unwrap_or(n)
+    (2..=n.isqrt()).find(|f| n.is_multiple_of(*f)).unwrap_or(n)
 }
 
 /// e^(∓2πi k/n) for every k, each from its own angle.

@@ -206,7 +206,7 @@ impl Pool {
                 Walk::Rows => {
                     let lines = memory.lines.wrapping_add(piece * (2 * line(p)).next_multiple_of(64));
                     let divisors = memory.divisors;
-                    T::dispatch_narrow(self.isa, Rows { p, x, y, rows, lines, divisors });
+                    T::dispatch_narrow(self.isa, Rows { p, x, y, range: rows, lines, divisors });
                 }
                 Walk::Channels => T::dispatch_narrow(self.isa, Channels { p, x, y, rows }),
             }

@@ -126,7 +126,7 @@ fn launch<T: Pooled>(call: &Call<'_>) {
     if p.results() == 0 {
         return;
     }
-    let at = call.outputs.get(1).map_or(std::ptr::null_mut(), |at| at.ptr_mut());
+    let at = call.outputs.get(1).map_or(std::ptr::null_mut(), crate::backends::cpu::Operand::ptr_mut);
     let memory = Memory { x: call.inputs[0].ptr::<T>(), y: call.outputs[0].ptr_mut::<T>(), at };
     let rows = rows(&p);
     let threads = call.parameters.threads();

@@ -18,12 +18,12 @@ pub(super) fn line(p: &Problem) -> usize {
     (p.input[4] + 2 * w.padding as usize).max(last) + BEYOND
 }
 
-/// Some planes of one image after the other: rows of results `rows` of all rows in all planes.
+/// Some planes of one image after the other: a range of the rows of results in all planes.
 pub(super) struct Rows<'a, T: Real> {
     pub p: &'a Problem,
     pub x: *const T,
     pub y: *mut T,
-    pub rows: std::ops::Range<usize>,
+    pub range: std::ops::Range<usize>,
     /// Two lines.
     pub lines: *mut T::Wide,
     /// The divisor of every column.
@@ -48,7 +48,7 @@ impl<T: Real> Rows<'_, T> {
     fn all<S: Vectors<T>, const MAX: bool>(&self, s: S) {
         let p = self.p;
         let (length, nothing) = (line(p), if MAX { -T::Wide::INFINITY } else { T::Wide::ZERO });
-        for row in self.rows.clone() {
+        for row in self.range.clone() {
             let h = row % p.output[3];
             let d = row / p.output[3] % p.output[2];
             let c = row / (p.output[3] * p.output[2]) % p.output[1];
@@ -122,7 +122,7 @@ impl<T: Real> Rows<'_, T> {
             while have < size {
                 let shift = have.min(size - have);
                 // SAFETY: elements beyond the line's useful ones are not read; those before are overwritten in order.
-                unsafe { self.join::<S, MAX>(s, first, first, shift * step, useful) };
+                unsafe { join::<T, S, MAX>(s, first, first, shift * step, useful) };
                 have += shift;
             }
             return first;
@@ -132,7 +132,7 @@ impl<T: Real> Rows<'_, T> {
         loop {
             if left & 1 == 1 {
                 // SAFETY: both lines have these elements.
-                unsafe { self.accumulate(s, second, first, done * step, useful, done == 0) };
+                unsafe { accumulate::<T, S>(s, second, first, done * step, useful, done == 0) };
                 done += have;
             }
             left >>= 1;
@@ -140,54 +140,8 @@ impl<T: Real> Rows<'_, T> {
                 return second;
             }
             // SAFETY: as above.
-            unsafe { self.join::<S, MAX>(s, first, first, have * step, useful) };
+            unsafe { join::<T, S, MAX>(s, first, first, have * step, useful) };
             have *= 2;
-        }
-    }
-
-    /// Each element of a line with the one `shift` further on; what is beyond the end counts as nothing.
-    #[inline(always)]
-    unsafe fn join<S: Vectors<T>, const MAX: bool>(
-        &self,
-        s: S,
-        from: *const T::Wide,
-        to: *mut T::Wide,
-        shift: usize,
-        useful: usize,
-    ) {
-        let end = useful.saturating_sub(shift);
-        let mut i = 0;
-        while i < end {
-            let lanes = S::LANES.min(end - i);
-            // SAFETY: i + shift + lanes <= useful, and vectors may read beyond that by their length.
-            unsafe {
-                let x = pick::<T, S, MAX>(s, s.load(from.add(i)), s.load(from.add(i + shift)));
-                s.store_first(to.add(i), x, lanes);
-            }
-            i += S::LANES;
-        }
-    }
-
-    /// Adds a line, from `shift` on, to another.
-    #[inline(always)]
-    unsafe fn accumulate<S: Vectors<T>>(
-        &self,
-        s: S,
-        to: *mut T::Wide,
-        from: *const T::Wide,
-        shift: usize,
-        useful: usize,
-        first: bool,
-    ) {
-        let end = useful.saturating_sub(shift);
-        let mut i = 0;
-        while i < end {
-            // SAFETY: vectors may read and write beyond the useful elements by their length.
-            unsafe {
-                let x = s.load(from.add(i + shift));
-                s.store(to.add(i), if first { x } else { s.add(s.load(to.add(i)), x) });
-            }
-            i += S::LANES;
         }
     }
 
@@ -244,4 +198,48 @@ impl<T: Real> Rows<'_, T> {
 #[inline(always)]
 pub(super) fn pick<T: Real, S: Vectors<T>, const MAX: bool>(s: S, a: S::V, b: S::V) -> S::V {
     if MAX { s.max_nan(a, b) } else { s.add(a, b) }
+}
+
+/// Each element of a line with the one `shift` further on; what is beyond the end counts as nothing.
+#[inline(always)]
+unsafe fn join<T: Real, S: Vectors<T>, const MAX: bool>(
+    s: S,
+    from: *const T::Wide,
+    to: *mut T::Wide,
+    shift: usize,
+    useful: usize,
+) {
+    let end = useful.saturating_sub(shift);
+    let mut i = 0;
+    while i < end {
+        let lanes = S::LANES.min(end - i);
+        // SAFETY: i + shift + lanes <= useful, and vectors may read beyond that by their length.
+        unsafe {
+            let x = pick::<T, S, MAX>(s, s.load(from.add(i)), s.load(from.add(i + shift)));
+            s.store_first(to.add(i), x, lanes);
+        }
+        i += S::LANES;
+    }
+}
+
+/// Adds a line, from `shift` on, to another.
+#[inline(always)]
+unsafe fn accumulate<T: Real, S: Vectors<T>>(
+    s: S,
+    to: *mut T::Wide,
+    from: *const T::Wide,
+    shift: usize,
+    useful: usize,
+    first: bool,
+) {
+    let end = useful.saturating_sub(shift);
+    let mut i = 0;
+    while i < end {
+        // SAFETY: vectors may read and write beyond the useful elements by their length.
+        unsafe {
+            let x = s.load(from.add(i + shift));
+            s.store(to.add(i), if first { x } else { s.add(s.load(to.add(i)), x) });
+        }
+        i += S::LANES;
+    }
 }
