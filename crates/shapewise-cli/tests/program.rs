@@ -58,10 +58,10 @@ fn benchmarks_time_every_candidate() {
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     let timings = json["timings"].as_array().unwrap();
     assert!(timings.iter().any(|t| t["kernel"] == "cpu::elementwise::reference"));
-    assert!(
-        timings.iter().all(|t| t["measured_us"]["median"].as_f64().is_some_and(|us| us > 0.0)),
-        "{json:#}"
-    );
+    // On a busy machine a first call may take so long that the candidate is given up, with a word about it.
+    let timed = |t: &serde_json::Value| t["measured_us"]["median"].as_f64().is_some_and(|us| us > 0.0);
+    let given_up = |t: &serde_json::Value| t["remark"].as_str().is_some_and(|r| r.starts_with("given up"));
+    assert!(timings.iter().any(timed) && timings.iter().all(|t| timed(t) || given_up(t)), "{json:#}");
 }
 
 #[test]
