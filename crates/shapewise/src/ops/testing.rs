@@ -25,7 +25,8 @@ pub(crate) fn agree(rt: &Runtime, workload: &Workload) -> usize {
             if let Err(difference) = found.same_outputs(&expected, workload) {
                 panic!("{} {parameters} on {workload}: {difference}", kernel.name());
             }
-            assert!(kernel.cost(workload, parameters, device.info()).operations >= 0.0);
+            let cost = kernel.cost(workload, parameters, device.info());
+            assert!(cost.operations >= 0.0 && cost.traffic.l1.is_finite());
             ran += 1;
         }
     }

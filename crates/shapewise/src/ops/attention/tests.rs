@@ -1,38 +1,10 @@
 //! Every kernel against the reference, identities, and what users rely on at the edges.
 
 use super::*;
-use crate::backends::cpu::Probe;
-use crate::device::Device;
-use crate::ops::{Operation, Parameters, TensorDesc, Workload};
-use crate::runtime::Runtime;
+use crate::ops::testing::{agree, runtime};
+use crate::ops::{Operation, TensorDesc, Workload};
 use crate::tensor::{DType, Shape, Tensor, TensorView};
 use proptest::prelude::*;
-
-fn runtime() -> Runtime {
-    Runtime::builder().threads(2).without_calibration().build().unwrap()
-}
-
-/// Runs every kernel that takes the workload, at every point of its space, and compares with the reference.
-fn check(rt: &Runtime, workload: &Workload) -> usize {
-    let device = rt.device();
-    let (reference, others) = KERNELS.split_last().unwrap();
-    let mut expected = Probe::new(workload, device).unwrap();
-    reference.launch(&mut expected.call(workload, &Parameters::new(), device)).unwrap();
-    let mut ran = 0;
-    for kernel in others.iter().filter(|k| k.supports(workload, device.info()).is_ok()) {
-        for parameters in kernel.space(workload, device.info()).points() {
-            let mut found = Probe::new(workload, device).unwrap();
-            kernel.launch(&mut found.call(workload, parameters, device)).unwrap();
-            if let Err(difference) = found.same_outputs(&expected, workload) {
-                panic!("{} {parameters} on {workload}: {difference}", kernel.name());
-            }
-            let cost = kernel.cost(workload, parameters, device.info());
-            assert!(cost.operations >= 0.0 && cost.traffic.l1.is_finite());
-            ran += 1;
-        }
-    }
-    ran
-}
 
 /// Sizes: batch, heads, heads of keys, queries, keys, dim, value dim.
 fn workload(
@@ -76,7 +48,7 @@ fn every_type_and_causality() {
                 [0, 2, 2, 3, 4, 4, 4],
                 [1, 2, 2, 3, 4, 4, 0],
             ] {
-                ran += check(&rt, &workload(dtype, sizes, causality, None));
+                ran += agree(&rt, &workload(dtype, sizes, causality, None));
             }
         }
     }
@@ -90,7 +62,7 @@ fn masks_of_both_kinds_repeat() {
         for kind in [DType::Bool, dtype] {
             for shape in [[2, 4, 60, 70], [2, 1, 1, 70], [1, 1, 60, 70], [1, 4, 60, 1], [1, 1, 1, 1]] {
                 let sizes = [2, 4, 2, 60, 70, 8, 12];
-                assert!(check(&rt, &workload(dtype, sizes, Causality::FromEnd, Some((kind, shape)))) > 0);
+                assert!(agree(&rt, &workload(dtype, sizes, Causality::FromEnd, Some((kind, shape)))) > 0);
             }
         }
     }
@@ -106,7 +78,7 @@ proptest! {
     ) {
         let causality = [Causality::None, Causality::FromStart, Causality::FromEnd][causality];
         let sizes = [batch, shared * group, shared, queries, keys, dim, value_dim];
-        check(&runtime(), &workload(DType::FLOATS[dtype], sizes, causality, None));
+        agree(&runtime(), &workload(DType::FLOATS[dtype], sizes, causality, None));
     }
 
     #[test]

@@ -1,37 +1,10 @@
 //! Every kernel against the reference, and what users rely on at the edges.
 
 use super::*;
-use crate::Runtime;
-use crate::backends::cpu::Probe;
-use crate::device::Device;
-use crate::ops::{Operation, Parameters, TensorDesc, Workload};
+use crate::ops::testing::{agree, runtime};
+use crate::ops::{Operation, TensorDesc, Workload};
 use crate::tensor::{DType, Layout, Shape, Tensor};
 use proptest::prelude::*;
-
-fn runtime() -> Runtime {
-    Runtime::builder().threads(2).without_calibration().build().unwrap()
-}
-
-/// Runs every kernel that takes the workload, at every point of its space, and compares with the reference.
-fn check(rt: &Runtime, workload: &Workload) -> usize {
-    let device = rt.device();
-    let (reference, others) = KERNELS.split_last().unwrap();
-    let mut expected = Probe::new(workload, device).unwrap();
-    reference.launch(&mut expected.call(workload, &Parameters::new(), device)).unwrap();
-    let mut ran = 0;
-    for kernel in others.iter().filter(|k| k.supports(workload, device.info()).is_ok()) {
-        for parameters in kernel.space(workload, device.info()).points() {
-            let mut found = Probe::new(workload, device).unwrap();
-            kernel.launch(&mut found.call(workload, parameters, device)).unwrap();
-            if let Err(difference) = found.same_outputs(&expected, workload) {
-                panic!("{} {parameters} on {workload}: {difference}", kernel.name());
-            }
-            assert!(kernel.cost(workload, parameters, device.info()).operations >= 0.0);
-            ran += 1;
-        }
-    }
-    ran
-}
 
 /// A workload on a permuted input; `axis` is the channels' or the first normalised one.
 fn workload(
@@ -87,7 +60,7 @@ fn every_kind_and_type() {
                 (group(2), &[2, 7, 4], &[0, 2, 1], 1),
                 (NormKind::Layer, &[0, 3], &[0, 1], 1),
             ] {
-                ran += check(&rt, &workload(kind, dtype, shape, order, axis, weights));
+                ran += agree(&rt, &workload(kind, dtype, shape, order, axis, weights));
             }
         }
     }
@@ -109,7 +82,7 @@ proptest! {
         let groups = sizes[order[1]] as u32;
         let kind = [NormKind::Layer, NormKind::Rms, NormKind::BatchInference, NormKind::BatchTraining,
             NormKind::Group { groups }][kind];
-        check(&runtime(), &workload(kind, DType::FLOATS[dtype], &sizes, &order, 1, weights));
+        agree(&runtime(), &workload(kind, DType::FLOATS[dtype], &sizes, &order, 1, weights));
     }
 }
 

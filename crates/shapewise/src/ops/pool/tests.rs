@@ -1,41 +1,15 @@
 //! Every kernel against the reference, identities, and what users rely on at the edges.
 
 use super::*;
-use crate::backends::cpu::Probe;
-use crate::device::Device;
-use crate::ops::{Parameters, Workload};
+use crate::ops::Workload;
+use crate::ops::testing::{agree, runtime};
 use crate::runtime::Runtime;
 use crate::tensor::{DType, Tensor};
 use proptest::prelude::*;
 
-fn runtime() -> Runtime {
-    Runtime::builder().threads(2).without_calibration().build().unwrap()
-}
-
-/// Runs every kernel that takes the workload, at every point of its space, and compares with the reference.
-fn check(rt: &Runtime, workload: &Workload) -> usize {
-    let device = rt.device();
-    let (reference, others) = KERNELS.split_last().unwrap();
-    let mut expected = Probe::new(workload, device).unwrap();
-    reference.launch(&mut expected.call(workload, &Parameters::new(), device)).unwrap();
-    let mut ran = 0;
-    for kernel in others.iter().filter(|k| k.supports(workload, device.info()).is_ok()) {
-        for parameters in kernel.space(workload, device.info()).points() {
-            let mut found = Probe::new(workload, device).unwrap();
-            kernel.launch(&mut found.call(workload, parameters, device)).unwrap();
-            if let Err(difference) = found.same_outputs(&expected, workload) {
-                panic!("{} {parameters} on {workload}: {difference}", kernel.name());
-            }
-            assert!(kernel.cost(workload, parameters, device.info()).operations >= 0.0);
-            ran += 1;
-        }
-    }
-    ran
-}
-
 /// Checks the workloads of a call.
 fn check_call<T>(rt: &Runtime, call: impl FnOnce(&Runtime) -> crate::Result<T>) -> usize {
-    rt.workloads(call).unwrap().iter().map(|w| check(rt, w)).sum()
+    rt.workloads(call).unwrap().iter().map(|w| agree(rt, w)).sum()
 }
 
 #[test]
@@ -95,7 +69,7 @@ proptest! {
         }
         let workloads = rt.workloads(|rt| if average { rt.avg_pool(&x, &options) } else { rt.max_pool(&x, &options) });
         for workload in workloads.unwrap_or_default() {
-            check(&rt, &workload);
+            agree(&rt, &workload);
         }
     }
 

@@ -1,36 +1,10 @@
 //! Every kernel against the reference, and what users rely on at the edges.
 
 use super::*;
-use crate::backends::cpu::Probe;
-use crate::device::Device;
-use crate::ops::{Parameters, TensorDesc, Workload};
+use crate::ops::testing::{agree, runtime};
+use crate::ops::{TensorDesc, Workload};
 use crate::tensor::{DType, Layout, Shape};
 use proptest::prelude::*;
-
-fn runtime() -> Runtime {
-    Runtime::builder().threads(2).without_calibration().build().unwrap()
-}
-
-/// Runs every kernel that takes the workload, at every point of its space, and compares with the reference.
-fn check(rt: &Runtime, workload: &Workload) -> usize {
-    let device = rt.device();
-    let (reference, others) = KERNELS.split_last().unwrap();
-    let mut expected = Probe::new(workload, device).unwrap();
-    reference.launch(&mut expected.call(workload, &Parameters::new(), device)).unwrap();
-    let mut ran = 0;
-    for kernel in others.iter().filter(|k| k.supports(workload, device.info()).is_ok()) {
-        for parameters in kernel.space(workload, device.info()).points() {
-            let mut found = Probe::new(workload, device).unwrap();
-            kernel.launch(&mut found.call(workload, parameters, device)).unwrap();
-            if let Err(difference) = found.same_outputs(&expected, workload) {
-                panic!("{} {parameters} on {workload}: {difference}", kernel.name());
-            }
-            assert!(kernel.cost(workload, parameters, device.info()).operations >= 0.0);
-            ran += 1;
-        }
-    }
-    ran
-}
 
 fn workload(log: bool, dtype: DType, shape: &[usize], order: &[usize], step: isize) -> Workload {
     let mut layout = Layout::contiguous(Shape::new(shape).unwrap()).permute(order).unwrap();
@@ -55,7 +29,7 @@ fn every_type_along_and_across_memory() {
                 (&[0, 3], &[0, 1]),
                 (&[3, 0], &[0, 1]),
             ] {
-                ran += check(&rt, &workload(log, dtype, shape, order, 1));
+                ran += agree(&rt, &workload(log, dtype, shape, order, 1));
             }
         }
     }
@@ -74,7 +48,7 @@ proptest! {
     ) {
         let mut order: Vec<usize> = (0..sizes.len()).collect();
         order.rotate_left(turn % sizes.len());
-        check(&runtime(), &workload(log, DType::FLOATS[dtype], &sizes, &order, step));
+        agree(&runtime(), &workload(log, DType::FLOATS[dtype], &sizes, &order, step));
     }
 }
 
