@@ -1,12 +1,8 @@
-//! The crate `rustfft` (and `realfft` for real numbers) as a member of the portfolio.
+//! The crates `rustfft` and `realfft`, compiled in `shapewise-rustfft`, as a member of the portfolio.
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-
 use num_complex::Complex;
-use realfft::{ComplexToReal, FftNum, RealFftPlanner, RealToComplex};
-use rustc_hash::FxHashSet;
-use rustfft::{Fft, FftPlanner};
+use shapewise_rustfft::{Kind, Number, Plan};
 
 use super::FftKind;
 use super::geometry::{Along, Geometry};
@@ -80,64 +76,26 @@ impl Kernel for RustFft {
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
         let geometry = Geometry::new(call.workload);
         if geometry.double {
-            run::<f64>(call, &geometry, &DOUBLE)
+            run::<f64>(call, &geometry)
         } else {
-            run::<f32>(call, &geometry, &SINGLE)
+            run::<f32>(call, &geometry)
         }
     }
 }
 
-/// The crate's planners, which keep what they have planned.
-struct Planners<T: FftNum> {
-    complex: FftPlanner<T>,
-    real: RealFftPlanner<T>,
-    /// What was planned since the planners were new.
-    planned: FxHashSet<(FftKind, usize)>,
-}
-
-static SINGLE: LazyLock<Mutex<Planners<f32>>> = LazyLock::new(|| Mutex::new(Planners::new()));
-static DOUBLE: LazyLock<Mutex<Planners<f64>>> = LazyLock::new(|| Mutex::new(Planners::new()));
-
-/// Points that planners may hold before they are made anew: about 200 MB of tables.
-const MOST_POINTS: usize = 8 << 20;
-
-impl<T: FftNum> Planners<T> {
-    fn new() -> Self {
-        Self { complex: FftPlanner::new(), real: RealFftPlanner::new(), planned: FxHashSet::default() }
-    }
-
-    fn plan(&mut self, kind: FftKind, n: usize) -> Plan<T> {
-        if self.planned.insert((kind, n)) {
-            // The crate forgets nothing, so its planners are made anew now and then.
-            if self.planned.iter().map(|&(_, n)| n).sum::<usize>() > MOST_POINTS {
-                *self = Self::new();
-                self.planned.insert((kind, n));
-            }
-        }
-        match kind {
-            FftKind::Forward => Plan::Complex(self.complex.plan_fft_forward(n)),
-            FftKind::Inverse => Plan::Complex(self.complex.plan_fft_inverse(n)),
-            FftKind::RealForward => Plan::Forward(self.real.plan_fft_forward(n)),
-            FftKind::RealInverse => Plan::Inverse(self.real.plan_fft_inverse(n)),
-        }
+fn kind(kind: FftKind) -> Kind {
+    match kind {
+        FftKind::Forward => Kind::Forward,
+        FftKind::Inverse => Kind::Inverse,
+        FftKind::RealForward => Kind::RealForward,
+        FftKind::RealInverse => Kind::RealInverse,
     }
 }
 
-enum Plan<T: FftNum> {
-    Complex(Arc<dyn Fft<T>>),
-    Forward(Arc<dyn RealToComplex<T>>),
-    Inverse(Arc<dyn ComplexToReal<T>>),
-}
-
-impl<T: FftNum> Plan<T> {
-    /// Complex numbers of scratch: a line (two for real transforms) and what the crate needs.
-    fn scratch(&self, n: usize) -> usize {
-        match self {
-            Self::Complex(plan) => n + plan.get_inplace_scratch_len(),
-            Self::Forward(plan) => n + 1 + n / 2 + 1 + plan.get_scratch_len(),
-            Self::Inverse(plan) => n + 1 + n / 2 + 1 + plan.get_scratch_len(),
-        }
-    }
+/// Complex numbers of scratch: a line (two for real transforms) and what the crate needs.
+fn scratch_of<T: Number>(plan: &Plan<T>, n: usize) -> usize {
+    let lines = if matches!(plan, Plan::Complex(_)) { n } else { n + 1 + n / 2 + 1 };
+    lines + plan.scratch()
 }
 
 /// The memory of a call; each task touches the lines of its own.
@@ -151,25 +109,21 @@ struct Memory {
 // SAFETY: tasks write lines and scratch of their own, and nobody writes the input of another line.
 unsafe impl Sync for Memory {}
 
-fn run<T: FftNum + Float>(
-    call: &Call<'_>,
-    geometry: &Geometry,
-    planners: &Mutex<Planners<T>>,
-) -> Result<(), KernelError> {
+fn run<T: Number + Float>(call: &Call<'_>, geometry: &Geometry) -> Result<(), KernelError> {
     if call.workload.outputs()[0].is_empty() {
         return Ok(());
     }
     let y = call.outputs[0].address();
     let mut x = call.inputs[0].address().cast_const();
     for (i, along) in geometry.axes.iter().enumerate().rev() {
-        let plan = planners.lock().unwrap_or_else(PoisonError::into_inner).plan(geometry.kind, along.n);
+        let plan = T::plan(kind(geometry.kind), along.n);
         let others = others(geometry, i);
         let first = i + 1 == geometry.axes.len();
         // The last pass scales; after the first everything is in the output.
         let scale = if i == 0 { geometry.scale } else { 1.0 };
         let lines: usize = others.iter().map(|a| a.size).product();
         let threads = call.parameters.threads().min(lines).max(1);
-        let each = plan.scratch(along.n).next_multiple_of(8);
+        let each = scratch_of(&plan, along.n).next_multiple_of(8);
         let mut scratch = call.cpu().scratch(each * threads * size_of::<Complex<T>>())?;
         let memory = Memory { x, y, scratch: scratch.as_mut_ptr() };
         let failed = std::sync::atomic::AtomicBool::new(false);
@@ -212,7 +166,7 @@ fn others(geometry: &Geometry, except: usize) -> AxisList {
 ///
 /// # Safety
 /// The line's elements from the offsets on are valid.
-unsafe fn transform<T: FftNum + Float>(
+unsafe fn transform<T: Number + Float>(
     plan: &Plan<T>,
     along: Along,
     memory: &Memory,

@@ -111,21 +111,20 @@ impl Access for InPlace {
 }
 
 /// Calls `$run::<…, rows, vectors>` for run-time numbers of rows and vectors. With registers of 64 bytes there are so
-/// many shapes that narrow panels are computed as wide ones.
+/// many shapes that narrow panels are computed as wide ones. The conditions are constants where they can be: only
+/// tiles that fit the registers are compiled.
 macro_rules! dispatch {
-    ($t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $vectors:expr, $run:ident $arguments:tt) => {{
-        let (most_rows, most_vectors) = const { tile_of::<$t, $s>() };
-        let one = !$masked && most_rows < 12 && $vectors == 1;
-        dispatch!(@ $t, $s, $access, $masked, $rows, one, $run, $arguments, most_rows, most_vectors, 1 2 3 4 5 6 7 8 9 10 11 12)
-    }};
-    (@ $t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $one:ident, $run:ident, $arguments:tt,
-        $most_rows:ident, $most_vectors:ident, $($r:literal)*) => {
+    ($t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $vectors:expr, $run:ident $arguments:tt) => {
+        dispatch!(@ $t, $s, $access, $masked, $rows, $vectors, $run, $arguments, 1 2 3 4 5 6 7 8 9 10 11 12)
+    };
+    (@ $t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $vectors:expr, $run:ident, $arguments:tt,
+        $($r:literal)*) => {
         match $rows {
             // SAFETY: the caller's promise, passed on.
-            $($r if $r <= $most_rows => unsafe {
-                if $one {
+            $($r if const { $r <= tile_of::<$t, $s>().0 } => unsafe {
+                if const { !$masked && tile_of::<$t, $s>().0 < 12 } && $vectors == 1 {
                     $run::<$t, $s, $access, $masked, $r, 1> $arguments;
-                } else if $most_vectors == 2 {
+                } else if const { tile_of::<$t, $s>().1 == 2 } {
                     $run::<$t, $s, $access, $masked, $r, 2> $arguments;
                 } else {
                     $run::<$t, $s, $access, $masked, $r, 3> $arguments;
