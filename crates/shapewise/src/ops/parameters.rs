@@ -19,6 +19,8 @@ pub enum Knob {
     BlockK,
     /// Whether outputs bypass the caches.
     Stream,
+    /// The number of a plan in the operation's own list.
+    Plan,
 }
 
 /// Values for a kernel's tunables.

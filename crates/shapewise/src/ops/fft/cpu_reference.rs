@@ -169,7 +169,7 @@ fn complete(half: &mut Vec<C>, n: usize) {
 }
 
 /// The transform of `x`, whose own roots are every `step`-th of `roots`.
-fn dft(x: &[C], roots: &[C], step: usize) -> Vec<C> {
+pub(super) fn dft(x: &[C], roots: &[C], step: usize) -> Vec<C> {
     let n = x.len();
     let factor = factor(n);
     if n <= PLAIN || factor == n {

@@ -5,10 +5,20 @@
 
 mod api;
 mod attributes;
+mod cache;
+mod cpu_convolution;
+mod cpu_kernels;
+mod cpu_lines;
+mod cpu_passes;
+mod cpu_radix;
+mod cpu_real;
 mod cpu_reference;
 #[cfg(feature = "rustfft")]
 mod cpu_rustfft;
+mod cpu_stages;
 mod geometry;
+mod plan;
+mod roots;
 mod shift;
 mod stft;
 #[cfg(test)]
@@ -16,6 +26,7 @@ mod tests;
 
 pub use api::FftOptions;
 pub use attributes::{FftAttributes, FftKind, FftNorm, Rigor};
+pub use plan::{Plan, Radices, plans};
 pub use stft::StftOptions;
 
 use super::Kernel;
@@ -26,7 +37,11 @@ const DTYPES: &[DType] = &[DType::F32, DType::F64, DType::C32, DType::C64];
 
 /// Every kernel, reference last.
 pub static KERNELS: &[&dyn Kernel] = &[
+    &cpu_kernels::AVX512,
+    &cpu_kernels::AVX2,
+    &cpu_kernels::NEON,
     #[cfg(feature = "rustfft")]
     &cpu_rustfft::RUSTFFT,
+    &cpu_kernels::PORTABLE,
     &cpu_reference::REFERENCE,
 ];

@@ -1,5 +1,5 @@
 //! AVX2 with FMA and F16C: eight lanes of `f32`, four of `f64`.
-use super::{HalfLanes, Lanes, Simd, forward};
+use super::{HalfLanes, Lanes, MAX_LANES, Simd, forward};
 use half::{bf16, f16};
 #[allow(clippy::wildcard_imports)] // the intrinsics are named after their instructions
 use std::arch::x86_64::*;
@@ -143,6 +143,48 @@ impl Lanes<f32> for Avx2 {
             }
         }
     }
+    const ORDER: [u8; MAX_LANES] = [0, 1, 4, 5, 2, 3, 6, 7, 0, 0, 0, 0, 0, 0, 0, 0];
+    #[inline(always)]
+    fn unzip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V) {
+        // SAFETY: the token proves that the CPU has the instructions.
+        unsafe { (_mm256_shuffle_ps::<0b10_00_10_00>(a, b), _mm256_shuffle_ps::<0b11_01_11_01>(a, b)) }
+    }
+    #[inline(always)]
+    fn zip(self, even: Self::V, odd: Self::V) -> (Self::V, Self::V) {
+        // SAFETY: the token proves that the CPU has the instructions.
+        unsafe { (_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd)) }
+    }
+    #[inline(always)]
+    fn transpose(self, rows: &mut [Self::V]) {
+        let r: &mut [Self::V; 8] = (&mut rows[..8]).try_into().expect("eight rows");
+        // SAFETY: the token proves that the CPU has the instructions.
+        unsafe {
+            // Blocks of two by two, of four by four, then the halves of the registers. Macros, because closures may not be inlined.
+            macro_rules! two {
+                ($a:expr, $b:expr) => {
+                    (_mm256_unpacklo_ps($a, $b), _mm256_unpackhi_ps($a, $b))
+                };
+            }
+            macro_rules! four {
+                ($a:expr, $b:expr) => {
+                    (_mm256_shuffle_ps::<0b01_00_01_00>($a, $b), _mm256_shuffle_ps::<0b11_10_11_10>($a, $b))
+                };
+            }
+            macro_rules! eight {
+                ($a:expr, $b:expr) => {
+                    (_mm256_permute2f128_ps::<0x20>($a, $b), _mm256_permute2f128_ps::<0x31>($a, $b))
+                };
+            }
+            let ((a0, a1), (a2, a3)) = (two!(r[0], r[1]), two!(r[2], r[3]));
+            let ((a4, a5), (a6, a7)) = (two!(r[4], r[5]), two!(r[6], r[7]));
+            let ((b0, b1), (b2, b3)) = (four!(a0, a2), four!(a1, a3));
+            let ((b4, b5), (b6, b7)) = (four!(a4, a6), four!(a5, a7));
+            (r[0], r[4]) = eight!(b0, b4);
+            (r[1], r[5]) = eight!(b1, b5);
+            (r[2], r[6]) = eight!(b2, b6);
+            (r[3], r[7]) = eight!(b3, b7);
+        }
+    }
     #[inline(always)]
     fn first(self, a: Self::V) -> f32 {
         // SAFETY: the token proves that the CPU has the instruction.
@@ -252,6 +294,30 @@ impl Lanes<f64> for Avx2 {
                 1 => _mm256_permute_pd::<0b0101>(a),
                 _ => _mm256_permute2f128_pd::<1>(a, a),
             }
+        }
+    }
+    const ORDER: [u8; MAX_LANES] = [0, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    #[inline(always)]
+    fn unzip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V) {
+        // SAFETY: the token proves that the CPU has the instructions.
+        unsafe { (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b)) }
+    }
+    #[inline(always)]
+    fn zip(self, even: Self::V, odd: Self::V) -> (Self::V, Self::V) {
+        // SAFETY: the token proves that the CPU has the instructions.
+        unsafe { (_mm256_unpacklo_pd(even, odd), _mm256_unpackhi_pd(even, odd)) }
+    }
+    #[inline(always)]
+    fn transpose(self, rows: &mut [Self::V]) {
+        let r: &mut [Self::V; 4] = (&mut rows[..4]).try_into().expect("four rows");
+        // SAFETY: the token proves that the CPU has the instructions.
+        unsafe {
+            let (a0, a1) = (_mm256_unpacklo_pd(r[0], r[1]), _mm256_unpackhi_pd(r[0], r[1]));
+            let (a2, a3) = (_mm256_unpacklo_pd(r[2], r[3]), _mm256_unpackhi_pd(r[2], r[3]));
+            r[0] = _mm256_permute2f128_pd::<0x20>(a0, a2);
+            r[1] = _mm256_permute2f128_pd::<0x20>(a1, a3);
+            r[2] = _mm256_permute2f128_pd::<0x31>(a0, a2);
+            r[3] = _mm256_permute2f128_pd::<0x31>(a1, a3);
         }
     }
     #[inline(always)]

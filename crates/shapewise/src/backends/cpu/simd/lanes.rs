@@ -113,6 +113,58 @@ pub trait Lanes<T: Float>: Copy {
         self.mask_bits(m) == (1 << Self::LANES) - 1
     }
 
+    /// Which of LANES neighbours each lane holds after [`unzip`](Lanes::unzip); each lane's mirror image holds the mirrored one.
+    const ORDER: [u8; MAX_LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+    /// The even and the odd elements of `a` followed by `b`, both in the order of [`ORDER`](Lanes::ORDER).
+    #[inline(always)]
+    fn unzip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V) {
+        let (mut all, mut even, mut odd) =
+            ([T::ZERO; 2 * MAX_LANES], [T::ZERO; MAX_LANES], [T::ZERO; MAX_LANES]);
+        // SAFETY: the arrays have at least LANES elements from where they are written and read.
+        unsafe {
+            self.store(all.as_mut_ptr(), a);
+            self.store(all.as_mut_ptr().add(Self::LANES), b);
+            for i in 0..Self::LANES {
+                (even[i], odd[i]) = (all[2 * i], all[2 * i + 1]);
+            }
+            (self.load(even.as_ptr()), self.load(odd.as_ptr()))
+        }
+    }
+    /// The inverse of [`unzip`](Lanes::unzip).
+    #[inline(always)]
+    fn zip(self, even: Self::V, odd: Self::V) -> (Self::V, Self::V) {
+        let (mut all, mut a, mut b) = ([T::ZERO; 2 * MAX_LANES], [T::ZERO; MAX_LANES], [T::ZERO; MAX_LANES]);
+        // SAFETY: as in `unzip`.
+        unsafe {
+            self.store(a.as_mut_ptr(), even);
+            self.store(b.as_mut_ptr(), odd);
+            for i in 0..Self::LANES {
+                (all[2 * i], all[2 * i + 1]) = (a[i], b[i]);
+            }
+            (self.load(all.as_ptr()), self.load(all.as_ptr().add(Self::LANES)))
+        }
+    }
+    /// Turns LANES vectors as the rows of a matrix into its columns.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[inline(always)]
+    fn transpose(self, rows: &mut [Self::V]) {
+        let mut all = [T::ZERO; MAX_LANES * MAX_LANES];
+        for (i, row) in rows[..Self::LANES].iter().enumerate() {
+            // SAFETY: a row of the array has at least LANES elements.
+            unsafe { self.store(all[i * MAX_LANES..].as_mut_ptr(), *row) };
+        }
+        for (i, row) in rows[..Self::LANES].iter_mut().enumerate() {
+            let mut column = [T::ZERO; MAX_LANES];
+            for j in 0..Self::LANES {
+                column[j] = all[j * MAX_LANES + i];
+            }
+            // SAFETY: as above.
+            *row = unsafe { self.load(column.as_ptr()) };
+        }
+    }
+
     /// Lane `i` of the result is lane `i ^ distance` of `a`; `distance` is a power of two below `LANES`.
     fn butterfly(self, a: Self::V, distance: usize) -> Self::V;
     /// The first lane.

@@ -1,0 +1,452 @@
+//! Transforms of lines by a plan: tables that are made once, and the passes over memory.
+#![allow(unsafe_code)]
+
+use super::cpu_convolution::{Convolution, flipped};
+use super::cpu_radix::{Pair, dft2, dft4, dft8, dft16, mul};
+use super::cpu_stages::{
+    Number, Numbers, Packed, Plain, Sink, Source, Stage, Turned, all_but_last, run, stages,
+};
+use super::plan::{Plan, Radices};
+use super::roots::root;
+use crate::backends::cpu::real::{RealTask, Vectors};
+use crate::backends::cpu::simd::{Float, Isa, Lanes, MAX_LANES};
+
+/// A plan with its tables, for vectors of one width.
+pub(super) enum Line<T> {
+    Across(Vec<Stage<T>>),
+    Along(Along<T>),
+    FourStep(FourStep<T>),
+    Convolution(Convolution<T>),
+}
+
+/// Numbers between two scratches, so that rows of both do not fall on the same lines of the first cache.
+const PAD: usize = 16 * 9;
+
+/// Neighbouring numbers in a vector.
+pub(super) struct Along<T> {
+    width: Width,
+    stages: Vec<Stage<T>>,
+    rows: usize,
+    /// For each row a vector of roots, as rows in scratch are.
+    roots: Vec<T>,
+}
+
+/// A matrix of `rows` by `columns`.
+pub(super) struct FourStep<T> {
+    width: Width,
+    pub rows: usize,
+    pub columns: usize,
+    first: Vec<Stage<T>>,
+    second: Vec<Stage<T>>,
+    /// For each group of columns: a vector of roots for each q, then one for each k of the last stage.
+    roots: Vec<T>,
+    /// Values of q and of k.
+    parts: [usize; 2],
+}
+
+/// An instruction set's vectors: how many lanes, and which of as many neighbours each lane holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Width {
+    pub isa: Isa,
+    pub lanes: usize,
+    order: [u8; MAX_LANES],
+}
+
+/// Asks the vectors themselves.
+struct AskWidth(Isa);
+
+impl<T: Number> RealTask<T> for AskWidth {
+    type Output = Width;
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, _: S) -> Width {
+        Width { isa: self.0, lanes: <S as Lanes<T>>::LANES, order: <S as Lanes<T>>::ORDER }
+    }
+}
+
+impl Width {
+    pub fn of<T: Number>(isa: Isa) -> Self {
+        T::dispatch(isa, AskWidth(isa))
+    }
+
+    fn vector<T: Float>(&self, number: impl Fn(usize) -> (f64, f64)) -> Vec<T> {
+        let of = |lane: usize| number(usize::from(self.order[lane]));
+        let real = (0..self.lanes).map(|lane| T::from_f64(of(lane).0));
+        real.chain((0..self.lanes).map(|lane| T::from_f64(of(lane).1))).collect()
+    }
+}
+
+impl<T: Number> Along<T> {
+    pub fn new(radices: &Radices, width: Width) -> Self {
+        let rows = radices.len();
+        let n = rows * width.lanes;
+        let roots = (0..rows).flat_map(|row| width.vector(|column| root(row * column, n))).collect();
+        Self { width, stages: stages(&radices.0), rows, roots }
+    }
+
+    /// Numbers of `T` that a transform needs as scratch.
+    pub fn scratch(&self) -> usize {
+        2 * self.roots.len() + PAD
+    }
+
+    /// Transforms one line of neighbours; `x` may be `y`.
+    ///
+    /// # Safety
+    /// Both lines are valid, and the scratch has room for `self.scratch()` numbers.
+    pub unsafe fn transform(&self, x: Numbers<T>, y: Numbers<T>, scratch: *mut T) {
+        let Width { isa, lanes, .. } = self.width;
+        let Some((first, others)) = self.stages.split_first() else { return };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (mut here, mut there) = (scratch, scratch.add(self.roots.len() + PAD));
+            let from = Numbers { stride: lanes as isize, ..x };
+            if from.sign.to_bits64() == 0 {
+                run::<T, false>(isa, first, Plain(from), Packed(here));
+            } else {
+                run::<T, false>(isa, first, from, Packed(here));
+            }
+            for stage in others {
+                run::<T, false>(isa, stage, Packed(here), Packed(there));
+                (here, there) = (there, here);
+            }
+            let to = Numbers { stride: self.rows as isize, ..y };
+            if to.is_plain() {
+                T::dispatch(isa, Finish::<T, true> { rows: self.rows, roots: &self.roots, from: here, to });
+            } else {
+                T::dispatch(isa, Finish::<T, false> { rows: self.rows, roots: &self.roots, from: here, to });
+            }
+        }
+    }
+}
+
+/// The lanes of all rows: turned so that each becomes a row, transformed and written.
+struct Finish<'a, T, const PLAIN: bool> {
+    rows: usize,
+    roots: &'a [T],
+    from: *mut T,
+    to: Numbers<T>,
+}
+
+impl<T: Number, const PLAIN: bool> RealTask<T> for Finish<'_, T, PLAIN> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        let lanes = <S as Lanes<T>>::LANES;
+        let mut row = 0;
+        while row < self.rows {
+            // The last group goes back over rows that are done rather than be shorter.
+            row = row.min(self.rows - lanes);
+            self.group(s, row);
+            row += lanes;
+        }
+    }
+}
+
+impl<T: Number, const PLAIN: bool> Finish<'_, T, PLAIN> {
+    #[inline(always)]
+    fn group<S: Lanes<T>>(&self, s: S, row: usize) {
+        let zero = s.splat(T::ZERO);
+        let (mut re, mut im) = ([zero; MAX_LANES], [zero; MAX_LANES]);
+        for i in 0..S::LANES {
+            let row = row + usize::from(S::ORDER[i]);
+            // SAFETY: there are as many roots as rows in scratch, and `row` is one of them.
+            let x = unsafe {
+                let roots = Packed(self.roots.as_ptr().cast_mut());
+                mul(s, Packed(self.from).load(s, row), roots.load(s, row))
+            };
+            (re[i], im[i]) = (x.re, x.im);
+        }
+        s.transpose(&mut re[..S::LANES]);
+        s.transpose(&mut im[..S::LANES]);
+        let mut x = [Pair { re: zero, im: zero }; MAX_LANES];
+        for i in 0..S::LANES {
+            x[usize::from(S::ORDER[i])] = Pair { re: re[i], im: im[i] };
+        }
+        dft_lanes(s, &mut x);
+        let to = self.to.at(row as isize);
+        for (k, &x) in x.iter().take(S::LANES).enumerate() {
+            // SAFETY: the line has LANES · rows numbers.
+            unsafe { if PLAIN { Plain(to).store(s, k, x) } else { to.store(s, k, x) } };
+        }
+    }
+}
+
+/// The transform of as many vectors as they have lanes.
+#[inline(always)]
+fn dft_lanes<T: Float, S: Lanes<T>>(s: S, x: &mut [Pair<S::V>; MAX_LANES]) {
+    match S::LANES {
+        2 => dft2(s, x),
+        4 => dft4(s, x),
+        8 => dft8(s, x),
+        _ => dft16(s, x),
+    }
+}
+
+impl<T: Number> FourStep<T> {
+    pub fn new(a: &Radices, b: &Radices, width: Width) -> Self {
+        let (rows, columns) = (a.len(), b.len());
+        let last = a.0.last().map_or(1, |&r| usize::from(r));
+        let parts = [rows / last, last];
+        let mut roots = Vec::with_capacity(2 * columns * (parts[0] + parts[1]));
+        for group in (0..columns).step_by(width.lanes) {
+            let row = |row: usize| width.vector::<T>(|i| root((group + i) * row, rows * columns));
+            roots.extend((0..parts[0]).flat_map(row));
+            roots.extend((0..parts[1]).flat_map(|k| row(k * parts[0])));
+        }
+        Self { width, rows, columns, first: stages(&a.0), second: stages(&b.0), roots, parts }
+    }
+
+    /// Numbers of `T` between the passes.
+    pub fn middle(&self) -> usize {
+        2 * self.rows * self.columns
+    }
+
+    /// Numbers of `T` that each thread needs as scratch.
+    pub fn scratch(&self) -> usize {
+        4 * self.width.lanes * self.rows.max(self.columns)
+    }
+
+    /// Groups of columns, and of rows.
+    pub fn groups(&self) -> [usize; 2] {
+        [self.columns / self.width.lanes, self.rows / self.width.lanes]
+    }
+
+    /// Transforms one line on this thread; `x` may be `y`.
+    ///
+    /// # Safety
+    /// Both lines are valid, and the scratch has room for `middle` and `scratch`.
+    pub unsafe fn transform(&self, x: Numbers<T>, y: Numbers<T>, scratch: *mut T) {
+        let [columns, rows] = self.groups();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let own = scratch.add(self.middle());
+            (0..columns).for_each(|group| self.columns(group, x, scratch, own));
+            (0..rows).for_each(|group| self.rows(group, y, scratch, own));
+        }
+    }
+
+    /// Transforms a group of LANES columns of `x` into `middle`.
+    ///
+    /// # Safety
+    /// The line is valid, and `middle` and `scratch` have room for as many numbers as they say.
+    pub unsafe fn columns(&self, group: usize, x: Numbers<T>, middle: *mut T, scratch: *mut T) {
+        let Width { isa, lanes, .. } = self.width;
+        let Some(last) = self.first.last() else { return };
+        let from = Numbers { stride: self.columns as isize, ..x }.at((group * lanes) as isize);
+        // SAFETY: the caller's promise; every group has roots for each q and k.
+        unsafe {
+            let there = scratch.add(2 * lanes * self.rows);
+            let [here, _] = all_but_last(isa, &self.first, from, [scratch, there]);
+            let [q, k] = self.parts;
+            let by_q = self.roots.as_ptr().add(2 * lanes * (q + k) * group);
+            let to = Turned {
+                first: middle.add(2 * lanes * group),
+                stride: 2 * self.columns,
+                by_q,
+                by_k: by_q.add(2 * lanes * q),
+            };
+            run::<T, true>(isa, last, Packed(here), to);
+        }
+    }
+
+    /// Transforms LANES rows of `middle` and writes them as columns of `y`.
+    ///
+    /// # Safety
+    /// As for `columns`; all columns are done.
+    pub unsafe fn rows(&self, group: usize, y: Numbers<T>, middle: *mut T, scratch: *mut T) {
+        let Width { isa, lanes, .. } = self.width;
+        let Some(last) = self.second.last() else { return };
+        let to = Numbers { stride: self.rows as isize, ..y }.at((group * lanes) as isize);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let from = middle.add(2 * self.columns * lanes * group);
+            T::dispatch(isa, Turn { columns: self.columns, from, to: scratch });
+            let there = scratch.add(2 * lanes * self.columns);
+            let [here, _] = all_but_last(isa, &self.second, Packed(scratch), [there, scratch]);
+            run::<T, true>(isa, last, Packed(here), to);
+        }
+    }
+}
+
+/// LANES rows of a matrix of vectors become as many rows of scratch as the matrix has columns.
+struct Turn<T> {
+    columns: usize,
+    from: *mut T,
+    to: *mut T,
+}
+
+impl<T: Number> RealTask<T> for Turn<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        let lanes = <S as Lanes<T>>::LANES;
+        for block in 0..self.columns / lanes {
+            for part in 0..2 {
+                self.block(s, block, lanes * part);
+            }
+        }
+    }
+}
+
+impl<T: Number> Turn<T> {
+    #[inline(always)]
+    fn block<S: Lanes<T>>(&self, s: S, block: usize, part: usize) {
+        let mut rows = [s.splat(T::ZERO); MAX_LANES];
+        for i in 0..S::LANES {
+            let at = 2 * self.columns * usize::from(S::ORDER[i]) + 2 * S::LANES * block + part;
+            // SAFETY: the matrix has LANES rows of `columns` numbers, real and imaginary vectors by turns.
+            rows[i] = unsafe { s.load(self.from.add(at)) };
+        }
+        s.transpose(&mut rows[..S::LANES]);
+        for i in 0..S::LANES {
+            let at = 2 * S::LANES * (S::LANES * block + usize::from(S::ORDER[i])) + part;
+            // SAFETY: scratch has room for the same numbers.
+            unsafe { s.store(self.to.add(at), rows[i]) };
+        }
+    }
+}
+
+/// Transforms LANES columns, whose rows are LANES neighbouring numbers; `x` may be `y`.
+///
+/// # Safety
+/// The columns are valid, and the scratch has room for two times their numbers.
+pub(super) unsafe fn columns<T: Number>(
+    width: Width,
+    stages: &[Stage<T>],
+    n: usize,
+    x: Numbers<T>,
+    y: Numbers<T>,
+    scratch: *mut T,
+) {
+    let Width { isa, lanes, .. } = width;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let there = scratch.add(2 * lanes * n);
+        match stages {
+            [.., last] if stages.len() > 1 => {
+                let [here, _] = all_but_last(isa, stages, x, [scratch, there]);
+                run::<T, true>(isa, last, Packed(here), y);
+            }
+            _ => {
+                T::dispatch(isa, Move { n, from: x, to: Packed(scratch) });
+                packed(width, stages, n, scratch);
+                T::dispatch(isa, Move { n, from: Packed(scratch), to: y });
+            }
+        }
+    }
+}
+
+/// Transforms the rows in scratch, in their place.
+///
+/// # Safety
+/// The scratch holds n rows and has room for as many more.
+pub(super) unsafe fn packed<T: Number>(width: Width, stages: &[Stage<T>], n: usize, scratch: *mut T) {
+    let Width { isa, lanes, .. } = width;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mut here, mut there) = (scratch, scratch.add(2 * lanes * n));
+        for stage in stages {
+            run::<T, false>(isa, stage, Packed(here), Packed(there));
+            (here, there) = (there, here);
+        }
+        if here != scratch {
+            std::ptr::copy_nonoverlapping(here, scratch, 2 * lanes * n);
+        }
+    }
+}
+
+/// Rows as they are.
+struct Move<A, B> {
+    n: usize,
+    from: A,
+    to: B,
+}
+
+impl<T: Number, A: Source<T>, B: Sink<T>> RealTask<T> for Move<A, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        for row in 0..self.n {
+            // SAFETY: `columns` makes this task for rows that exist.
+            unsafe { self.to.store(s, row, self.from.load(s, row)) };
+        }
+    }
+}
+
+impl<T: Number> Line<T> {
+    pub fn new(n: usize, plan: &Plan, width: Width) -> Self {
+        match plan {
+            Plan::Across(radices) => Self::Across(stages(&radices.0)),
+            Plan::Along(radices) => Self::Along(Along::new(radices, width)),
+            Plan::FourStep(a, b) => Self::FourStep(FourStep::new(a, b, width)),
+            Plan::Bluestein(..) | Plan::Rader(_) => Self::Convolution(Convolution::new(n, plan, width)),
+        }
+    }
+
+    /// Numbers of `T` that one line, or as many as there are lanes, need as scratch.
+    pub fn scratch(&self, width: Width, n: usize) -> usize {
+        match self {
+            Self::Across(_) => 4 * width.lanes * n,
+            Self::Along(line) => line.scratch(),
+            Self::FourStep(line) => line.middle() + line.scratch(),
+            Self::Convolution(line) => line.scratch(),
+        }
+    }
+
+    /// Transforms one line; `x` may be `y`. Plans along memory take the numbers to be neighbours.
+    ///
+    /// # Safety
+    /// Both lines are valid, and the scratch has room for `self.scratch()` numbers.
+    pub unsafe fn transform(&self, width: Width, n: usize, x: Numbers<T>, y: Numbers<T>, scratch: *mut T) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Across(_) => self.gathered(width, n, [x, y], [0, 0], 1, scratch),
+                Self::Along(line) => line.transform(x, y, scratch),
+                Self::FourStep(line) => line.transform(x, y, scratch),
+                Self::Convolution(line) => line.transform(x, y, scratch),
+            }
+        }
+    }
+
+    /// Transforms `count` lines, one in each lane, whose numbers lie anywhere: lanes are `apart` in input and output.
+    ///
+    /// # Safety
+    /// As for `transform`.
+    pub unsafe fn gathered(
+        &self,
+        width: Width,
+        n: usize,
+        [x, y]: [Numbers<T>; 2],
+        apart: [isize; 2],
+        count: usize,
+        scratch: *mut T,
+    ) {
+        let Self::Across(stages) = self else { return };
+        let lanes = width.lanes;
+        let places = |at: Numbers<T>, apart: isize| {
+            (0..count).flat_map(move |lane| {
+                (0..n).map(move |row| {
+                    let from = row as isize * at.stride + lane as isize * apart;
+                    (at.first.wrapping_offset(2 * from), 2 * lanes * row + lane)
+                })
+            })
+        };
+        // SAFETY: the caller's promise; rows in scratch have a real and an imaginary part for each lane.
+        unsafe {
+            scratch.write_bytes(0, 2 * lanes * n);
+            for (from, to) in places(x, apart[0]) {
+                *scratch.add(to) = *from;
+                *scratch.add(to + lanes) = flipped(*from.add(1), x.sign);
+            }
+            packed(width, stages, n, scratch);
+            for (to, from) in places(y, apart[1]) {
+                *to = *scratch.add(from) * y.scale;
+                *to.add(1) = flipped(*scratch.add(from + lanes) * y.scale, y.sign);
+            }
+        }
+    }
+}

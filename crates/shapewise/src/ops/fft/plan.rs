@@ -1,0 +1,219 @@
+//! The ways to compute a transform of n points, as data: what `rigor` lets the selector try.
+
+use std::fmt;
+
+use super::Rigor;
+use super::cpu_radix::LARGEST;
+
+/// Factors of a length, in the order in which they are taken off.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Radices(pub Vec<u8>);
+
+/// How the numbers of one transform are put into vectors, and how its length is cut.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Plan {
+    /// A vector holds the same number of several transforms.
+    Across(Radices),
+    /// A vector holds neighbouring numbers: n/lanes by these factors first, the lanes last.
+    Along(Radices),
+    /// A matrix of neighbours: its columns first, then its rows, both in vectors across.
+    FourStep(Radices, Radices),
+    /// A cyclic convolution of so many points that are transformed by another plan: any length at all.
+    Bluestein(usize, Box<Plan>),
+    /// A prime length as a cyclic convolution of n − 1 points.
+    Rader(Box<Plan>),
+}
+
+impl Radices {
+    /// The product.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|&r| usize::from(r)).product()
+    }
+
+    /// Whether the product is one.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 1
+    }
+}
+
+impl fmt::Display for Radices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.pad(&if parts.is_empty() { "1".into() } else { parts.join("·") })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Across(radices) => write!(f, "across {radices}"),
+            Self::Along(radices) => write!(f, "along {radices}"),
+            Self::FourStep(a, b) => write!(f, "four-step {a} × {b}"),
+            Self::Bluestein(points, inner) => write!(f, "bluestein {points}: {inner}"),
+            Self::Rader(inner) => write!(f, "rader: {inner}"),
+        }
+    }
+}
+
+/// Points above which a transform is cut into a matrix first: about what fits half of a usual second cache.
+const LONG: usize = 1 << 15;
+
+/// The plans for lines of n neighbouring numbers on vectors of so many lanes, the favourite first.
+pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
+    let mut all = Vec::new();
+    if let Some(factors) = factors(n) {
+        let along: Vec<Plan> = match n.is_multiple_of(lanes) && n / lanes >= lanes {
+            true => orders(n / lanes).into_iter().map(Plan::Along).collect(),
+            false => Vec::new(),
+        };
+        let steps = four_steps(n, lanes);
+        if n >= LONG {
+            all.extend(steps);
+            all.extend(along);
+        } else {
+            all.extend(along);
+            all.extend(steps);
+        }
+        if all.is_empty() {
+            all.push(Plan::Across(Radices(factors)));
+        }
+    } else {
+        let smooth = |m: usize| plans(m, lanes, Rigor::Estimate).into_iter().next();
+        let convolution = |m: usize| smooth(m).map(Box::new);
+        let rader = is_prime(n) && (n - 1).is_multiple_of(lanes * lanes) && self::factors(n - 1).is_some();
+        if rader {
+            all.extend(convolution(n - 1).map(Plan::Rader));
+        }
+        let lengths = convolution_lengths(n, lanes);
+        all.extend(lengths.into_iter().filter_map(|m| Some(Plan::Bluestein(m, convolution(m)?))));
+    }
+    let most = match rigor {
+        Rigor::Estimate => 1,
+        Rigor::Measure => 3,
+        Rigor::Exhaustive => all.len(),
+    };
+    all.truncate(most.max(1));
+    all
+}
+
+/// The factors in which columns are transformed.
+pub(super) fn across(n: usize) -> Option<Radices> {
+    factors(n).map(Radices)
+}
+
+/// Radices for n, powers of two first; none if a prime factor is too large.
+fn factors(n: usize) -> Option<Vec<u8>> {
+    if n == 0 {
+        return None;
+    }
+    let twos = n.trailing_zeros() as usize;
+    let mut odd = n >> twos;
+    // Eights, and one or two fours where the rest is not a power of eight: larger ones do not fit sixteen registers.
+    let mut out = match twos % 3 {
+        1 if twos > 1 => [vec![8; twos / 3 - 1], vec![4, 4]].concat(),
+        rest => [vec![8; twos / 3], vec![1 << rest; usize::from(rest > 0)]].concat(),
+    };
+    for prime in [3, 5, 7, 11, 13, 17, 19, 23, 29, LARGEST] {
+        while odd.is_multiple_of(prime) {
+            out.push(prime as u8);
+            odd /= prime;
+        }
+    }
+    (odd == 1).then_some(out)
+}
+
+/// Different orders and cuts of the same length.
+fn orders(n: usize) -> Vec<Radices> {
+    let Some(first) = factors(n) else { return Vec::new() };
+    let mut all = vec![Radices(first.clone())];
+    let mut add = |radices: Vec<u8>| {
+        let radices = Radices(radices);
+        if !all.contains(&radices) {
+            all.push(radices);
+        }
+    };
+    let twos = n.trailing_zeros() as usize;
+    let rest: Vec<u8> = first.iter().copied().filter(|r| r % 2 == 1).collect();
+    // Sixteens have fewer passes, fours fewer registers.
+    for large in [4usize, 2] {
+        let mut radices = vec![1u8 << large; twos / large];
+        if !twos.is_multiple_of(large) {
+            radices.push(1 << (twos % large));
+        }
+        radices.extend(&rest);
+        add(radices);
+    }
+    let turned: Vec<u8> = first.iter().rev().copied().collect();
+    add(turned);
+    for by in 1..first.len() {
+        let mut turned = first.clone();
+        turned.rotate_left(by);
+        add(turned);
+    }
+    all
+}
+
+/// The matrices that a length makes, the squarest first.
+fn four_steps(n: usize, lanes: usize) -> Vec<Plan> {
+    let fits = |m: usize| m.is_multiple_of(lanes) && m >= 2 * lanes;
+    let mut rows: Vec<usize> =
+        (1..).take_while(|a| a * a <= n).filter(|a| n.is_multiple_of(*a)).flat_map(|a| [a, n / a]).collect();
+    rows.retain(|&a| fits(a) && fits(n / a));
+    rows.sort_by_key(|&a| (a.max(n / a), a));
+    rows.dedup();
+    let plan = |&a: &usize| Some(Plan::FourStep(across(a)?, across(n / a)?));
+    rows.iter().filter_map(plan).take(6).collect()
+}
+
+/// Lengths that a convolution for n points may have, cheapest first by count of stages.
+fn convolution_lengths(n: usize, lanes: usize) -> Vec<usize> {
+    let unit = lanes * lanes;
+    let least = (2 * n - 1).div_ceil(unit);
+    let mut lengths: Vec<usize> = [1usize, 3, 5, 9, 15]
+        .iter()
+        .map(|odd| odd * unit * least.div_ceil(*odd).next_power_of_two())
+        .collect();
+    let work = |m: &usize| (*m as f64 * (*m as f64).log2()) as usize;
+    lengths.sort_by_key(work);
+    lengths.dedup();
+    lengths
+}
+
+fn is_prime(n: usize) -> bool {
+    n > 1 && (2..).take_while(|f| f * f <= n).all(|f| !n.is_multiple_of(f))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_multiply_to_the_length() {
+        for n in 1..5000 {
+            match across(n) {
+                Some(radices) => assert_eq!(radices.len(), n, "{radices}"),
+                None => assert!((32..=n).any(|p| n.is_multiple_of(p) && is_prime(p)), "{n}"),
+            }
+        }
+        for radices in orders(5 * 512) {
+            assert_eq!(radices.len(), 5 * 512, "{radices}");
+        }
+    }
+
+    #[test]
+    fn every_length_has_a_plan_and_rigor_adds_more() {
+        for lanes in [2, 4, 8, 16] {
+            for n in (1..300).chain([1009, 4096, 10_007, 65_536, 65_537, 1 << 20]) {
+                let few = plans(n, lanes, Rigor::Estimate);
+                assert_eq!(few.len(), 1, "{n}");
+                assert_eq!(plans(n, lanes, Rigor::Exhaustive)[0], few[0]);
+            }
+        }
+        assert!(plans(4096, 8, Rigor::Exhaustive).len() > plans(4096, 8, Rigor::Measure).len());
+        assert_eq!(
+            plans(10_007, 8, Rigor::Estimate)[0].to_string().split(':').next(),
+            Some("bluestein 20480")
+        );
+        assert!(plans(65_537, 8, Rigor::Estimate)[0].to_string().starts_with("rader"));
+    }
+}
