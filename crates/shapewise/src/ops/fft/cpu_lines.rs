@@ -4,7 +4,7 @@
 use super::cpu_convolution::{Convolution, flipped};
 use super::cpu_radix::{Pair, dft2, dft4, dft8, dft16, mul};
 use super::cpu_stages::{
-    Number, Numbers, Packed, Plain, Sink, Source, Stage, Turned, all_but_last, run, stages,
+    Move, Number, Numbers, Packed, Plain, Sink, Source, Stage, Turned, all_but_last, run, stages,
 };
 use super::plan::{Plan, Radices};
 use super::roots::root;
@@ -353,25 +353,6 @@ pub(super) unsafe fn packed<T: Number>(width: Width, stages: &[Stage<T>], n: usi
         }
         if here != scratch {
             std::ptr::copy_nonoverlapping(here, scratch, 2 * lanes * n);
-        }
-    }
-}
-
-/// Rows as they are.
-struct Move<A, B> {
-    n: usize,
-    from: A,
-    to: B,
-}
-
-impl<T: Number, A: Source<T>, B: Sink<T>> RealTask<T> for Move<A, B> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Vectors<T>>(self, s: S) {
-        for row in 0..self.n {
-            // SAFETY: `columns` makes this task for rows that exist.
-            unsafe { self.to.store(s, row, self.from.load(s, row)) };
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) type Key = (usize, Isa, Rigor, u32);
 /// The tables of one element type.
 pub(super) struct Tables<T> {
     lines: Cache<Key, Line<T>>,
-    halves: Cache<usize, Vec<T>>,
+    halves: Cache<(usize, bool), Vec<T>>,
 }
 
 impl<T: Number> Tables<T> {
@@ -258,8 +258,11 @@ impl<'a, T: Planned> Job<'a, T> {
         let halved = n.is_multiple_of(2) && along.input == 1 && along.output == 1;
         let points = if halved { n / 2 } else { n };
         let line = self.line(points, self.variant);
-        let roots =
-            self.tables.halves.get(points, || if halved { cpu_real::roots(points) } else { Vec::new() });
+        // Kept apart by kind: whole lines have no such roots.
+        let roots = self
+            .tables
+            .halves
+            .get((points, halved), || if halved { cpu_real::roots(points) } else { Vec::new() });
         let (numbers, lines) = (self.numbers(y, 1, scale), others.iter().map(|a| a.size).product());
         let (own, memory) = (2 * points + 2, Shared((x, y)));
         let task = |index: usize, scratch: *mut T| {

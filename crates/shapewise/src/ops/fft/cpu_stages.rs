@@ -378,14 +378,19 @@ unsafe fn any<T: Float, S: Lanes<T>>(s: S, stage: &Stage<T>, from: impl Source<T
 /// All stages but the last, from the source into scratch, going to and fro; gives the scratch that holds the rows first.
 ///
 /// # Safety
-/// The source has the rows of all stages, of which there are two at least; both scratches have room for them.
+/// The source has the rows of all stages; both scratches have room for them.
 pub(super) unsafe fn all_but_last<T: Number>(
     isa: Isa,
     stages: &[Stage<T>],
     from: impl Source<T>,
     [mut here, mut there]: [*mut T; 2],
 ) -> [*mut T; 2] {
-    let [first, middle @ .., _] = stages else { return [here, there] };
+    let [first, middle @ .., _] = stages else {
+        // A single stage is the last; it finds its rows in scratch like any other.
+        let n = stages.first().map_or(1, |stage| stage.radix);
+        T::dispatch(isa, Move { n, from, to: Packed(here) });
+        return [here, there];
+    };
     // SAFETY: the caller's promise.
     unsafe {
         run::<T, false>(isa, first, from, Packed(here));
@@ -395,4 +400,23 @@ pub(super) unsafe fn all_but_last<T: Number>(
         }
     }
     [here, there]
+}
+
+/// Rows as they are.
+pub(super) struct Move<A, B> {
+    pub n: usize,
+    pub from: A,
+    pub to: B,
+}
+
+impl<T: Number, A: Source<T>, B: Sink<T>> RealTask<T> for Move<A, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        for row in 0..self.n {
+            // SAFETY: this task is made for rows that exist.
+            unsafe { self.to.store(s, row, self.from.load(s, row)) };
+        }
+    }
 }

@@ -4,8 +4,11 @@ use num_complex::Complex;
 use proptest::prelude::*;
 
 use super::*;
+use crate::backends::cpu::Probe;
+use crate::device::Device;
 use crate::error::Error;
-use crate::ops::OperationKind;
+use crate::ops::{Operation, OperationKind, Parameters, TensorDesc, Workload};
+use crate::tensor::Shape;
 use crate::{Runtime, Tensor, TensorView};
 
 type C = Complex<f64>;
@@ -273,4 +276,59 @@ fn frames_and_back() {
             .to_string()
             .contains("no window")
     );
+}
+
+/// Every kernel at every plan against the reference.
+#[test]
+fn every_plan_agrees() {
+    let rt = runtime();
+    let device = rt.device();
+    let (reference, others) = KERNELS.split_last().unwrap();
+    let mut ran = 0;
+    for (n, kind) in [
+        (64, FftKind::Forward),
+        (128, FftKind::Inverse),
+        (360, FftKind::Forward),
+        (1009, FftKind::Inverse),
+        (4096, FftKind::Forward),
+        (240, FftKind::RealForward),
+        (130, FftKind::RealInverse),
+    ] {
+        for double in [false, true] {
+            let (real, complex) = if double { (DType::F64, DType::C64) } else { (DType::F32, DType::C32) };
+            let of = |dtype, n: usize| TensorDesc::contiguous(dtype, Shape::new(&[3, n]).unwrap());
+            let (x, y) = match kind {
+                FftKind::RealForward => (of(real, n), of(complex, n / 2 + 1)),
+                FftKind::RealInverse => (of(complex, n / 2 + 1), of(real, n)),
+                _ => (of(complex, n), of(complex, n)),
+            };
+            let attributes = FftAttributes { kind, axes: 1, norm: FftNorm::Ortho, rigor: Rigor::Exhaustive };
+            let workload = Workload::new(Operation::Fft(attributes), &[x], &[y]);
+            let mut expected = Probe::new(&workload, device).unwrap();
+            reference.launch(&mut expected.call(&workload, &Parameters::new(), device)).unwrap();
+            for kernel in others.iter().filter(|k| k.supports(&workload, device.info()).is_ok()) {
+                for parameters in kernel.space(&workload, device.info()).points() {
+                    let mut found = Probe::new(&workload, device).unwrap();
+                    kernel.launch(&mut found.call(&workload, parameters, device)).unwrap();
+                    if let Err(difference) = found.same_outputs(&expected, &workload) {
+                        panic!("{} {parameters} on {workload}: {difference}", kernel.name());
+                    }
+                    ran += 1;
+                }
+            }
+        }
+    }
+    assert!(ran > 50, "only {ran} plans ran");
+}
+
+/// Whole and halved lines of one length have different tables.
+#[test]
+fn lines_across_and_along_memory_do_not_share_tables() {
+    let rt = runtime();
+    let x: Vec<f64> = numbers(88 * 2, 6).iter().map(|z| z.re).collect();
+    let across = TensorView::from_slice(&x, &[88, 2]).unwrap();
+    assert_eq!(rt.rfft(across, &options().axis(0)).unwrap().shape(), [45, 2]);
+    let along = TensorView::from_slice(&x, &[176]).unwrap();
+    let back = rt.irfft(&rt.rfft(along, &options()).unwrap(), &options()).unwrap().to_vec::<f64>().unwrap();
+    assert!(back.iter().zip(&x).all(|(a, b)| (a - b).abs() < 1e-12));
 }
