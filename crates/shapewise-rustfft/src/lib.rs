@@ -43,7 +43,8 @@ macro_rules! number {
     ($t:ty) => {
         impl Number for $t {
             fn plan(kind: Kind, n: usize) -> Plan<Self> {
-                static PLANNERS: LazyLock<Mutex<Planners<$t>>> = LazyLock::new(|| Mutex::new(Planners::new()));
+                static PLANNERS: LazyLock<Mutex<Planners<$t>>> =
+                    LazyLock::new(|| Mutex::new(Planners::new()));
                 PLANNERS.lock().unwrap_or_else(PoisonError::into_inner).plan(kind, n)
             }
         }
@@ -103,7 +104,9 @@ mod tests {
 
     #[test]
     fn plans_are_made_for_what_was_asked() {
-        let Plan::Complex(forward) = f32::plan(Kind::Forward, 12) else { panic!("complex transforms are complex") };
+        let Plan::Complex(forward) = f32::plan(Kind::Forward, 12) else {
+            panic!("complex transforms are complex")
+        };
         let mut line = [Complex::new(1.0, 0.0); 12];
         forward.process(&mut line);
         assert!((line[0].re - 12.0).abs() < 1e-5 && line[1].norm() < 1e-5, "{line:?}");

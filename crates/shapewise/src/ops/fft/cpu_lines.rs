@@ -294,16 +294,16 @@ impl<T: Number> Turn<T> {
     #[inline(always)]
     fn block<S: Lanes<T>>(&self, s: S, block: usize, part: usize) {
         let mut rows = [s.splat(T::ZERO); MAX_LANES];
-        for i in 0..S::LANES {
-            let at = 2 * self.columns * usize::from(S::ORDER[i]) + 2 * S::LANES * block + part;
+        for (row, &i) in rows.iter_mut().zip(&S::ORDER).take(S::LANES) {
+            let at = 2 * self.columns * usize::from(i) + 2 * S::LANES * block + part;
             // SAFETY: the matrix has LANES rows of `columns` numbers, real and imaginary vectors by turns.
-            rows[i] = unsafe { s.load(self.from.add(at)) };
+            *row = unsafe { s.load(self.from.add(at)) };
         }
         s.transpose(&mut rows[..S::LANES]);
-        for i in 0..S::LANES {
-            let at = 2 * S::LANES * (S::LANES * block + usize::from(S::ORDER[i])) + part;
+        for (&row, &i) in rows.iter().zip(&S::ORDER).take(S::LANES) {
+            let at = 2 * S::LANES * (S::LANES * block + usize::from(i)) + part;
             // SAFETY: scratch has room for the same numbers.
-            unsafe { s.store(self.to.add(at), rows[i]) };
+            unsafe { s.store(self.to.add(at), row) };
         }
     }
 }

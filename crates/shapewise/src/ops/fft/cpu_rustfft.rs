@@ -75,11 +75,7 @@ impl Kernel for RustFft {
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
         let geometry = Geometry::new(call.workload);
-        if geometry.double {
-            run::<f64>(call, &geometry)
-        } else {
-            run::<f32>(call, &geometry)
-        }
+        if geometry.double { run::<f64>(call, &geometry) } else { run::<f32>(call, &geometry) }
     }
 }
 

@@ -62,10 +62,8 @@ const LONG: usize = 1 << 15;
 pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
     let mut all = Vec::new();
     if let Some(factors) = factors(n) {
-        let along: Vec<Plan> = match n.is_multiple_of(lanes) && n / lanes >= lanes {
-            true => orders(n / lanes).into_iter().map(Plan::Along).collect(),
-            false => Vec::new(),
-        };
+        let fits = n.is_multiple_of(lanes) && n / lanes >= lanes;
+        let along = if fits { orders(n / lanes) } else { Vec::new() }.into_iter().map(Plan::Along);
         let steps = four_steps(n, lanes);
         if n >= LONG {
             all.extend(steps);
@@ -157,7 +155,7 @@ fn orders(n: usize) -> Vec<Radices> {
 fn four_steps(n: usize, lanes: usize) -> Vec<Plan> {
     let fits = |m: usize| m.is_multiple_of(lanes) && m >= 2 * lanes;
     let mut rows: Vec<usize> =
-        (1..).take_while(|a| a * a <= n).filter(|a| n.is_multiple_of(*a)).flat_map(|a| [a, n / a]).collect();
+        (1..=n.isqrt()).filter(|a| n.is_multiple_of(*a)).flat_map(|a| [a, n / a]).collect();
     rows.retain(|&a| fits(a) && fits(n / a));
     rows.sort_by_key(|&a| (a.max(n / a), a));
     rows.dedup();
@@ -180,7 +178,7 @@ fn convolution_lengths(n: usize, lanes: usize) -> Vec<usize> {
 }
 
 fn is_prime(n: usize) -> bool {
-    n > 1 && (2..).take_while(|f| f * f <= n).all(|f| !n.is_multiple_of(f))
+    n > 1 && (2..=n.isqrt()).all(|f| !n.is_multiple_of(f))
 }
 
 #[cfg(test)]

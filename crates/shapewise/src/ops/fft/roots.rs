@@ -9,7 +9,7 @@ pub(super) fn root(k: usize, n: usize) -> (f64, f64) {
     let eighth = (8 * k / n) as u32;
     let left = 8 * k - u128::from(eighth) * n;
     let angle = |part: u128| std::f64::consts::FRAC_PI_4 * (part as f64 / n as f64);
-    let (cos, sin) = if eighth % 2 == 0 {
+    let (cos, sin) = if eighth.is_multiple_of(2) {
         let a = angle(left);
         (a.cos(), a.sin())
     } else {
