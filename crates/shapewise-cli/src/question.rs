@@ -10,6 +10,7 @@ use shapewise::ops::norm::NormOptions;
 use shapewise::ops::pad::Border;
 use shapewise::ops::pool::PoolOptions;
 use shapewise::ops::reduce::Over;
+use shapewise::ops::rnn::{Nonlinearity, RnnOptions, RnnWeights};
 use shapewise::ops::sort::Order;
 use shapewise::{DType, Runtime, Tensor};
 
@@ -24,6 +25,7 @@ pub const EXAMPLES: &str = "Operations:
   copy transpose A      into memory of their own; the last two axes exchanged
   fft ifft rfft irfft A along the last axis; fft2 ifft2 rfft2 irfft2 A along the last two
   attention causal_attention Q K V          [batch x] heads x length x dim
+  rnn gru lstm X W R    steps x batch x input, weights of input and state as in torch, with biases
   max_pool avg_pool A                       3x3 by 2 (padded by 1), 2x2 by 2
   cumsum cumprod cummax cummin A            along the last axis
   pad A                 one element of zero on each side of the last two axes
@@ -122,12 +124,26 @@ const OPERATIONS: &[(&str, usize, Ask)] = &[
     ("causal_attention", 3, |rt, x, _| {
         rt.attention(&x[0], &x[1], &x[2], &AttentionOptions::new().causal_from_end())
     }),
+    ("rnn", 3, |rt, x, _| {
+        recurrent(x, |w| Ok(rt.rnn(&x[0], &[w], Nonlinearity::Tanh, &RnnOptions::new())?.0))
+    }),
+    ("gru", 3, |rt, x, _| recurrent(x, |w| Ok(rt.gru(&x[0], &[w], &RnnOptions::new())?.0))),
+    ("lstm", 3, |rt, x, _| recurrent(x, |w| Ok(rt.lstm(&x[0], &[w], &RnnOptions::new())?.0))),
     ("max_pool", 1, |rt, x, _| {
         rt.max_pool(&x[0], &PoolOptions::new(&[3, 3]).stride(&[2, 2]).padding(&[1, 1]))
     }),
     ("avg_pool", 1, |rt, x, _| rt.avg_pool(&x[0], &PoolOptions::new(&[2, 2]))),
     ("rms_norm", 1, |rt, x, _| rt.rms_norm(&x[0], 1, &NormOptions::new())),
 ];
+
+/// Calls a layer with the last two tensors as weights, and biases for them.
+fn recurrent(
+    x: &[Tensor],
+    call: impl FnOnce(RnnWeights<'_>) -> shapewise::Result<Tensor>,
+) -> shapewise::Result<Tensor> {
+    let bias = Tensor::zeros(&x[1].shape()[..x[1].rank().min(1)], x[1].dtype())?;
+    call(RnnWeights::new(&x[1], &x[2]).bias(&bias, &bias))
+}
 
 /// Padding by half the kernel; groups as the channels of input and weights say.
 fn halfway(x: &Tensor, weights: &Tensor) -> ConvOptions<'static> {

@@ -8,6 +8,7 @@ mod environment;
 mod problem;
 mod records;
 mod report;
+mod rnn;
 mod timing;
 mod workload;
 

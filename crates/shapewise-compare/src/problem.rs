@@ -67,6 +67,14 @@ impl Problem {
                 }
                 places.map(|index| moved(index, sorted[index])).collect()
             }
+            // One sequence for all places, of which the first is as good as any.
+            Task::Rnn(rnn) => {
+                let (last, first) = (rnn.last_state(&inputs), (rnn.steps - 1) * rnn.batch * rnn.hidden);
+                // States below one, from sums of so many terms; the recurrence does not let errors grow.
+                let allowed = allowed(1.0, rnn.input + rnn.hidden);
+                let place = |index: usize| index % rnn.hidden;
+                places.map(|i| Point { index: first + place(i), value: last[place(i)], allowed }).collect()
+            }
             _ => places.map(|index| point(&task, &inputs, index)).collect(),
         };
         Self { task, inputs, points }
@@ -98,6 +106,7 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         Task::LayerNorm { rows, cols } => vec![rows * cols, cols, cols],
         Task::BatchNorm { batch, channels: c, plane } => vec![batch * c * plane, c, c, c, c],
         Task::Attention { heads, length, dim, .. } => vec![heads * length * dim; 3],
+        Task::Rnn(rnn) => rnn.lengths().to_vec(),
         Task::Transpose { n } => vec![n * n],
         Task::Gather { rows, cols, picks } => vec![rows * cols, picks],
         Task::Sort { n } | Task::TopK { n, .. } => vec![n],
@@ -107,6 +116,7 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         // A sum that cancels says nothing about the error of its terms.
         Task::Sum { .. } => inputs[input::X].iter_mut().for_each(|v| *v = v.abs()),
         Task::BatchNorm { .. } => inputs[input::VARIANCE].iter_mut().for_each(|v| *v = v.abs() + 0.5),
+        Task::Rnn(rnn) => rnn.scale(&mut inputs),
         _ => {}
     }
     inputs
@@ -181,7 +191,9 @@ fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
             let row = pick(inputs[input::Y][index / cols], rows);
             moved(index, x[row * cols + index % cols])
         }
-        Task::Sort { .. } | Task::TopK { .. } => unreachable!("looked up in the sorted numbers"),
+        Task::Sort { .. } | Task::TopK { .. } | Task::Rnn(_) => {
+            unreachable!("computed for all places at once")
+        }
     }
 }
 

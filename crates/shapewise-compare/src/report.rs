@@ -110,6 +110,8 @@ fn bar_all(group: Group) -> f64 {
         Group::Conv | Group::Matmul => 0.95,
         Group::Depthwise => 2.0,
         Group::Attention | Group::Elementwise | Group::Fft | Group::Moving | Group::ReduceAndNorm => 1.0,
+        Group::Lstm => 1.0,
+        Group::Gru => 1.2,
     }
 }
 
@@ -117,10 +119,10 @@ fn bar_all(group: Group) -> f64 {
 fn bar_mean(group: Group) -> f64 {
     match group {
         Group::Matmul => 1.05,
-        Group::Attention | Group::Conv | Group::Elementwise | Group::Moving => 1.0,
+        Group::Attention | Group::Conv | Group::Elementwise | Group::Moving | Group::Lstm => 1.0,
         Group::Depthwise => 2.0,
         Group::Fft => 1.3,
-        Group::ReduceAndNorm => 1.2,
+        Group::ReduceAndNorm | Group::Gru => 1.2,
     }
 }
 

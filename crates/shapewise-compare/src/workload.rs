@@ -1,5 +1,6 @@
 //! The list of workloads: what is timed, read from JSON with errors that name the entry and its line.
 
+use crate::rnn::Rnn;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -10,7 +11,7 @@ use std::fmt;
 pub const DEFAULT_LIST: &str = include_str!("../workloads.json");
 
 /// Kinds of the list format that Shapewise does not offer yet: skipped with a word, not an error.
-const NOT_YET: [&str; 4] = ["int8mm", "rnn", "sparse", "quant"];
+const NOT_YET: [&str; 3] = ["int8mm", "sparse", "quant"];
 
 /// One named piece of work.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +43,8 @@ pub enum Task {
     BatchNorm { batch: usize, channels: usize, plane: usize },
     /// Scaled dot-product attention of `heads` heads, as many queries as keys.
     Attention { heads: usize, length: usize, dim: usize, causal: bool },
+    /// One layer of a recurrent network.
+    Rnn(Rnn),
     /// A matrix of n × n written with its axes exchanged.
     Transpose { n: usize },
     /// `picks` random rows of a table.
@@ -122,6 +125,8 @@ impl Task {
             Self::Matmul { .. } => Group::Matmul,
             Self::Elementwise { .. } => Group::Elementwise,
             Self::Attention { .. } => Group::Attention,
+            Self::Rnn(rnn) if rnn.lstm => Group::Lstm,
+            Self::Rnn(_) => Group::Gru,
             Self::Transpose { .. } | Self::Gather { .. } | Self::Sort { .. } | Self::TopK { .. } => {
                 Group::Moving
             }
@@ -144,6 +149,7 @@ impl Task {
             Self::Softmax { rows, cols } | Self::LayerNorm { rows, cols } => rows * cols,
             Self::BatchNorm { batch, channels, plane } => batch * channels * plane,
             Self::Attention { heads, length, dim, .. } => heads * length * dim,
+            Self::Rnn(rnn) => rnn.steps * rnn.batch * rnn.hidden,
             Self::Transpose { n } => n * n,
             Self::Gather { cols, picks, .. } => picks * cols,
             Self::Sort { n } => n,
@@ -174,6 +180,10 @@ impl Task {
             Self::Attention { heads, length, dim, .. } => {
                 product(&[4, heads, length, dim]) + product(&[2, heads, length, length])
             }
+            // A peer may hold all sums.
+            Self::Rnn(Rnn { steps, batch, input, hidden, .. }) => {
+                product(&[steps, batch, input + 5 * hidden]) + product(&[4, hidden, input + hidden + 2])
+            }
             Self::Transpose { n } => product(&[2, n, n]),
             Self::Gather { rows, cols, picks } => product(&[rows, cols]) + product(&[picks, cols + 1]),
             Self::Sort { n } | Self::TopK { n, .. } => product(&[3, n]),
@@ -200,6 +210,10 @@ pub enum Group {
     ReduceAndNorm,
     /// Attention.
     Attention,
+    /// Long short-term memories.
+    Lstm,
+    /// Gated recurrent units.
+    Gru,
 }
 
 impl fmt::Display for Group {
@@ -213,6 +227,8 @@ impl fmt::Display for Group {
             Self::Fft => "fft",
             Self::ReduceAndNorm => "reduce, softmax, norm",
             Self::Attention => "attention",
+            Self::Lstm => "lstm",
+            Self::Gru => "gru",
         })
     }
 }
@@ -322,6 +338,7 @@ impl<'a> Entry<'a> {
                 dim: self.size("dim")?,
                 causal: self.flag("causal")?,
             },
+            "rnn" => Task::Rnn(self.rnn()?),
             "transpose" => Task::Transpose { n: self.size("n")? },
             "gather" => Task::Gather {
                 rows: self.size("rows")?,
@@ -339,10 +356,24 @@ impl<'a> Entry<'a> {
             known if NOT_YET.contains(&known) => return Ok(None),
             other => bail!(
                 "unknown kind `{other}`: expected conv, matmul, elementwise, fft, reduce, softmax, layernorm, batchnorm, \
-                 attention, transpose, gather, sort or topk"
+                 attention, rnn, transpose, gather, sort or topk"
             ),
         };
         Ok(Some(task))
+    }
+
+    fn rnn(&self) -> Result<Rnn> {
+        Ok(Rnn {
+            lstm: match self.text("op")? {
+                "lstm" => true,
+                "gru" => false,
+                other => bail!("unknown recurrent cell `{other}`: expected lstm or gru"),
+            },
+            steps: self.size("seq")?,
+            batch: self.size("b")?,
+            input: self.size("in")?,
+            hidden: self.size("hidden")?,
+        })
     }
 
     fn conv(&self) -> Result<Conv> {
@@ -403,7 +434,7 @@ mod tests {
     #[test]
     fn default_list_parses() {
         let list = parse(DEFAULT_LIST).unwrap();
-        assert_eq!(list.workloads.len(), 52);
+        assert_eq!(list.workloads.len(), 54);
         assert!(list.skipped.is_empty());
     }
 

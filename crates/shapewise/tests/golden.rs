@@ -31,6 +31,8 @@ mod pool;
 mod read;
 #[path = "golden/reduce.rs"]
 mod reduce;
+#[path = "golden/rnn.rs"]
+mod rnn;
 #[path = "golden/softmax.rs"]
 mod softmax;
 #[path = "golden/sort.rs"]

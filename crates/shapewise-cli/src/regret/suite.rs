@@ -2,6 +2,7 @@
 
 mod attention;
 mod pool;
+mod rnn;
 
 use anyhow::Result;
 use shapewise::ops::conv::ConvOptions;
@@ -34,6 +35,7 @@ pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
         suite.norm()?;
         suite.moving()?;
         suite.pool()?;
+        suite.rnn()?;
         suite.indexed()?;
         suite.sort()?;
     }

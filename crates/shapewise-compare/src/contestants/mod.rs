@@ -6,6 +6,7 @@
 mod c_blas;
 mod fft;
 mod ours;
+mod rnn;
 mod rust_attention;
 mod rust_conv;
 mod rust_matmul;
@@ -121,6 +122,7 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
             rust_moving::enter(problem)?
         }
         Task::Fft { .. } => fft::enter(problem, threads),
+        Task::Rnn(sizes) => rnn::enter(problem, &sizes)?,
         Task::Softmax { .. } | Task::LayerNorm { .. } | Task::BatchNorm { .. } => rust_norm::enter(problem)?,
     });
     all.retain(|c| c.name().starts_with(OURS) || setup.wants(c.name()));

@@ -296,6 +296,7 @@ fn attribute(operation: &Operation) -> f32 {
             ReduceKind::Norm(_) => 10.0,
             ReduceKind::Cumulative(scan) => 11.0 + f32::from(2 * scan.kind as u8 + u8::from(scan.exclusive)),
         },
+        Operation::Rnn(a) => a.feature(),
         Operation::Scatter(a) => a.feature(),
         Operation::Softmax(a) => f32::from(u8::from(a.log)),
         Operation::Sort(a) => a.feature(),

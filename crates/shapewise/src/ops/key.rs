@@ -89,6 +89,7 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
                 _ => Ok(()),
             }
         }
+        Operation::Rnn(a) => a.write_key(out),
         Operation::Scatter(a) => a.write_key(out),
         Operation::Softmax(a) => write!(out, " {}", u8::from(a.log)),
         Operation::Sort(a) => a.write_key(out),

@@ -17,6 +17,7 @@ pub mod pad;
 mod parameters;
 pub mod pool;
 pub mod reduce;
+pub mod rnn;
 pub mod scatter;
 pub mod softmax;
 pub mod sort;
@@ -69,6 +70,8 @@ pub enum Operation {
     Pad(pad::PadAttributes),
     /// Elements along some axes to one result.
     Reduce(reduce::ReduceAttributes),
+    /// One layer of a recurrent network in one direction.
+    Rnn(rnn::RnnAttributes),
     /// Elements put where indices say.
     Scatter(scatter::ScatterAttributes),
     /// Softmax or log-softmax along an axis.
@@ -106,6 +109,8 @@ pub enum OperationKind {
     Pad,
     /// Elements along some axes to one result.
     Reduce,
+    /// One layer of a recurrent network in one direction.
+    Rnn,
     /// Elements put where indices say.
     Scatter,
     /// Softmax or log-softmax along an axis.
@@ -128,6 +133,7 @@ impl OperationKind {
         OperationKind::Pool,
         OperationKind::Pad,
         OperationKind::Reduce,
+        OperationKind::Rnn,
         OperationKind::Scatter,
         OperationKind::Softmax,
         OperationKind::Sort,
@@ -149,6 +155,7 @@ impl OperationKind {
             Self::Pool => "pool",
             Self::Pad => "pad",
             Self::Reduce => "reduce",
+            Self::Rnn => "rnn",
             Self::Scatter => "scatter",
             Self::Softmax => "softmax",
             Self::Sort => "sort",
@@ -170,6 +177,7 @@ impl OperationKind {
             Self::Pool => pool::KERNELS,
             Self::Pad => pad::KERNELS,
             Self::Reduce => reduce::KERNELS,
+            Self::Rnn => rnn::KERNELS,
             Self::Scatter => scatter::KERNELS,
             Self::Softmax => softmax::KERNELS,
             Self::Sort => sort::KERNELS,
@@ -193,6 +201,7 @@ impl Operation {
             Self::Pool(_) => OperationKind::Pool,
             Self::Pad(_) => OperationKind::Pad,
             Self::Reduce(_) => OperationKind::Reduce,
+            Self::Rnn(_) => OperationKind::Rnn,
             Self::Scatter(_) => OperationKind::Scatter,
             Self::Softmax(_) => OperationKind::Softmax,
             Self::Sort(_) => OperationKind::Sort,
@@ -235,6 +244,7 @@ impl fmt::Display for Operation {
             Self::Pool(attributes) => write!(f, "{attributes}"),
             Self::Pad(attributes) => write!(f, "{attributes}"),
             Self::Reduce(attributes) => write!(f, "reduce {attributes}"),
+            Self::Rnn(attributes) => write!(f, "{attributes}"),
             Self::Scatter(attributes) => write!(f, "{attributes}"),
             Self::Softmax(attributes) => write!(f, "{attributes}"),
             Self::Sort(attributes) => write!(f, "{attributes}"),

@@ -9,7 +9,7 @@ use super::{Operation, OperationKind};
 use crate::tensor::{DType, Shape, Strides, count, in_order};
 
 /// The most operands (inputs and outputs together) an operation may have.
-pub const MAX_OPERANDS: usize = 10;
+pub const MAX_OPERANDS: usize = 11;
 
 /// One operand as far as the choice of a kernel may depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,10 +130,22 @@ impl Workload {
         &self.operands
     }
 
-    /// For an operand that holds indices: the size of the axis they point into, the last one of the first operand.
+    /// For an operand that holds indices: the size of the axis they point into, the last one of the first operand; for
+    /// one that holds lengths, one more than the longest.
     pub(crate) fn indices_below(&self, operand: usize) -> Option<usize> {
+        if let Operation::Rnn(attributes) = self.operation {
+            return attributes.lengths_below(operand, &self.operands);
+        }
         let indexed = matches!(self.operation, Operation::Gather(_) | Operation::Scatter(_)) && operand == 1;
         self.operands.first().and_then(|o| o.shape.last().copied()).filter(|_| indexed)
+    }
+
+    /// How large made-up numbers of an operand should be: weights that are applied over and over must not make them grow.
+    pub(crate) fn magnitude(&self, operand: usize) -> f64 {
+        match self.operation {
+            Operation::Rnn(attributes) => attributes.magnitude(operand, &self.operands),
+            _ => 1.0,
+        }
     }
 
     /// Whether an input is the very memory of the output.

@@ -17,6 +17,7 @@ mod packed;
 mod pad;
 mod pool;
 mod reduce;
+mod rnn;
 mod runner;
 mod softmax;
 mod sort;

@@ -5,6 +5,7 @@ mod attention;
 mod data;
 mod operations;
 mod pool;
+mod rnn;
 mod tensors;
 mod wild;
 

@@ -155,9 +155,10 @@ def main():
     import norm
     import pool
     import reduce
+    import rnn
     import softmax
 
-    rooms = {room.__name__: room.cases for room in [attention, conv, matmul, elementwise, fft, reduce, softmax, norm, pool]}
+    rooms = {room.__name__: room.cases for room in [attention, conv, matmul, elementwise, fft, reduce, rnn, softmax, norm, pool]}
     for name, cases in (rooms | moving.ROOMS).items():
         file = File(name)
         with np.errstate(all="ignore"), warnings.catch_warnings():

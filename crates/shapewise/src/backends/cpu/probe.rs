@@ -21,7 +21,8 @@ impl Probe {
             let mut bytes = device.scratch(elements * operand.dtype.size())?;
             // In place, the output holds the first input before it holds the result.
             let numbers = if workload.in_place() && i == workload.inputs().len() { 0 } else { i };
-            fill(&mut bytes, operand.dtype, numbers as u64 + 1, workload.indices_below(i));
+            let (below, scale) = (workload.indices_below(i), workload.magnitude(i));
+            fill(&mut bytes, operand.dtype, numbers as u64 + 1, below, scale);
             buffers.push((bytes, layout));
         }
         Ok(Self { buffers })
@@ -139,8 +140,8 @@ fn to_f64(view: &TensorView<'_>) -> Result<Vec<f64>> {
     })
 }
 
-/// Numbers in [-1, 1) (integers: small ones) from a fixed generator; indices on both sides of zero below a bound.
-fn fill(bytes: &mut [u8], dtype: DType, seed: u64, indices_below: Option<usize>) {
+/// Numbers in [-1, 1) · scale (integers: small ones) from a fixed generator; indices on both sides of zero below a bound.
+fn fill(bytes: &mut [u8], dtype: DType, seed: u64, indices_below: Option<usize>, scale: f64) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -162,10 +163,10 @@ fn fill(bytes: &mut [u8], dtype: DType, seed: u64, indices_below: Option<usize>)
         DType::I32 if indices_below.is_some() => each!(i32, |x: f64| (x * bound) as i32),
         DType::U32 if indices_below.is_some() => each!(u32, |x: f64| (x.abs() * (bound - 1.0)) as u32),
         DType::I64 if indices_below.is_some() => each!(i64, |x: f64| (x * bound) as i64),
-        DType::F32 | DType::C32 => each!(f32, |x| x as f32),
-        DType::F64 | DType::C64 => each!(f64, |x| x),
-        DType::F16 => each!(f16, f16::from_f64),
-        DType::BF16 => each!(bf16, bf16::from_f64),
+        DType::F32 | DType::C32 => each!(f32, |x: f64| (x * scale) as f32),
+        DType::F64 | DType::C64 => each!(f64, |x: f64| x * scale),
+        DType::F16 => each!(f16, |x: f64| f16::from_f64(x * scale)),
+        DType::BF16 => each!(bf16, |x: f64| bf16::from_f64(x * scale)),
         DType::I8 => each!(i8, |x: f64| (x * 16.0) as i8),
         DType::U8 => each!(u8, |x: f64| (x.abs() * 16.0) as u8),
         DType::I32 => each!(i32, |x: f64| (x * 16.0) as i32),

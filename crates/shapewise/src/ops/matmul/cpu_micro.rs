@@ -278,6 +278,7 @@ unsafe fn tiles<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: u
 
 /// Calls `f` with every vector of a tile and its place.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
 fn each<T, V: Copy, const R: usize, const N: usize>(
     sums: [[V; N]; R],
     mut row: *mut T,
@@ -285,9 +286,9 @@ fn each<T, V: Copy, const R: usize, const N: usize>(
     lanes: usize,
     f: impl Fn(*mut T, V),
 ) {
-    for sums in sums {
-        for (j, sum) in sums.into_iter().enumerate() {
-            f(row.wrapping_add(j * lanes), sum);
+    for i in 0..R {
+        for j in 0..N {
+            f(row.wrapping_add(j * lanes), sums[i][j]);
         }
         row = row.wrapping_offset(rs);
     }
@@ -305,6 +306,7 @@ fn expect<T, const R: usize>(mut row: *const T, rs: isize, columns: usize) {
 
 /// The sums of products of `R` rows and `V` vectors of columns, of which `columns` exist if `MASKED`.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
 unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: usize, const V: usize>(
     s: S,
     k: usize,
@@ -328,11 +330,11 @@ unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R
             // SAFETY: the caller's columns.
             *y = unsafe { if MASKED { s.load_first(at, lanes) } else { s.load(at) } };
         }
-        for (sums, a) in sums.iter_mut().zip(a) {
+        for i in 0..R {
             // SAFETY: the caller's rows and steps.
-            let x = s.splat(unsafe { *a.offset(step) });
-            for (sum, y) in sums.iter_mut().zip(y) {
-                *sum = s.mul_add(x, y, *sum);
+            let x = s.splat(unsafe { *a[i].offset(step) });
+            for j in 0..V {
+                sums[i][j] = s.mul_add(x, y[j], sums[i][j]);
             }
         }
         if A::PACKED_LEFT {
