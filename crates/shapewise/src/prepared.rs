@@ -67,7 +67,7 @@ impl Prepared {
         for (i, (tensor, expected)) in inputs.iter().zip(&self.operands).enumerate() {
             pointers.push(expected.address(tensor, tensor.view_first().cast_mut(), i)?);
         }
-        let first = output.view_first_mut()?;
+        let first = output.as_mut_ptr()?;
         let last = inputs.len();
         pointers.push(self.operands[last].address(output, first, last)?);
         self.runtime.launch_prepared(&self.entry, &pointers)

@@ -129,9 +129,9 @@ impl Tensor {
         self.storage.bytes().as_ptr().wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size()))
     }
 
-    /// The address of element `[0, 0, …]`, to be written; the layout repeats no element.
+    /// The address of element `[0, 0, …]`, for code outside Rust; an error while other tensors share the memory.
     #[inline]
-    pub(crate) fn view_first_mut(&mut self) -> Result<*mut u8> {
+    pub fn as_mut_ptr(&mut self) -> Result<*mut u8> {
         let Some(storage) = Arc::get_mut(&mut self.storage) else { return Err(SHARED) };
         let start = storage.bytes_mut().as_mut_ptr();
         Ok(start.wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size())))

@@ -116,6 +116,19 @@ impl<'a> TensorView<'a> {
         Self::new(bytemuck::cast_slice(values), T::DTYPE, layout)
     }
 
+    /// A view of memory that another library or file gave, aligned for its elements; truth values must be 0 or 1.
+    pub fn from_bytes(bytes: &'a [u8], dtype: DType, layout: Layout) -> Result<Self> {
+        if dtype == DType::Bool {
+            checked_cast::<bool>(bytes)?;
+        }
+        let alignment = if dtype.is_complex() { dtype.size() / 2 } else { dtype.size() };
+        if !bytes.is_empty() && !bytes.as_ptr().addr().is_multiple_of(alignment) {
+            let reason = format!("the memory is not aligned for {dtype}; copy it into a tensor");
+            return Err(Error::InvalidArgument { operation: "view", reason });
+        }
+        Self::new(bytes, dtype, layout)
+    }
+
     pub(crate) fn new(bytes: &'a [u8], dtype: DType, layout: Layout) -> Result<Self> {
         checked(bytes, dtype, &layout)?;
         Ok(Self { bytes, dtype, layout: Placed::Own(layout) })
@@ -363,5 +376,25 @@ impl<'a> Output<'a> for &'a mut Tensor {
     #[inline]
     fn into_view_mut(self) -> Result<TensorViewMut<'a>> {
         self.view_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_memory_is_checked_before_it_is_read() {
+        let numbers = [1.0f32, 2.0, 3.0, 4.0];
+        let bytes = bytemuck::cast_slice(&numbers);
+        let line = |n| Layout::contiguous(Shape::filled(n, 1));
+        let view = TensorView::from_bytes(bytes, DType::F32, line(4)).unwrap();
+        assert_eq!(view.to_vec::<f32>().unwrap(), numbers);
+        assert!(TensorView::from_bytes(bytes, DType::F32, line(5)).is_err(), "too short");
+        let odd = TensorView::from_bytes(&bytes[1..], DType::F32, line(3)).unwrap_err();
+        assert!(odd.to_string().contains("aligned"), "{odd}");
+        assert!(TensorView::from_bytes(&[1, 0, 1], DType::Bool, line(3)).is_ok());
+        assert!(TensorView::from_bytes(&[1, 2], DType::Bool, line(2)).is_err(), "2 is no truth value");
+        assert!(TensorView::from_bytes(&[], DType::F64, line(0)).is_ok());
     }
 }

@@ -128,7 +128,7 @@ impl Runtime {
         }
         check_output(output_type(program, &views)?, out.dtype())?;
         let mut operands: Vec<_> = inputs.iter().map(|t| (t.dtype(), *t.layout(), t.view_first())).collect();
-        let start = out.view_first_mut()?.cast_const();
+        let start = out.as_mut_ptr()?.cast_const();
         operands.push((out.dtype(), *out.layout(), start));
         let mut request = Request::new(Operation::Elementwise(*program));
         fill(&mut request, &views, out.view_mut()?)?;

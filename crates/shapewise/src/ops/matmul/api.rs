@@ -140,7 +140,7 @@ impl Runtime {
         check(&a, &b, fused)?;
         let mut operands = vec![(a.dtype(), *a.layout(), a.first()), (b.dtype(), *b.layout(), b.first())];
         operands.extend(fused.bias.iter().map(|bias| (bias.dtype(), *bias.layout(), bias.first())));
-        operands.push((out.dtype(), *out.layout(), out.view_first_mut()?.cast_const()));
+        operands.push((out.dtype(), *out.layout(), out.as_mut_ptr()?.cast_const()));
         let mut request = Request::new(fused.operation());
         fill(&mut request, &a, &b, fused, out.view_mut()?)?;
         Prepared::new(self, &request, &operands)

@@ -1,0 +1,289 @@
+"""Times Shapewise's Python module and Python's libraries on the same work, in one process, in turns.
+
+    python interleaved.py --threads 2 --filter conv,fft
+
+Needs shapewise and numpy; torch, onnxruntime (with onnx), mkl_fft and pyfftw take part where they are installed. Answers are compared
+before anyone is timed. Each round takes a sample of every contestant, in an order that changes from round to round; a ratio is the
+median over the rounds of the ratio within a round, above 1 where Shapewise is faster. Short calls are repeated until a sample lasts
+2.5 ms. With several threads a turn begins when no thread of the process spins any more.
+"""
+
+import argparse
+import importlib
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import shapewise as sw
+
+SAMPLE = 2.5e-3
+ROUNDS = 21
+MOST_SECONDS = 20.0
+"""A case ends after so long, but not before five rounds."""
+
+
+def optional(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+torch, ort, onnx = optional("torch"), optional("onnxruntime"), optional("onnx")
+mkl_fft, pyfftw = optional("mkl_fft"), optional("pyfftw")
+if onnx:
+    from onnx import TensorProto, helper, numpy_helper
+
+
+def numbers(*shape, seed=1):
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+class Contest:
+    """The contestants of one workload: `add(name, call)`, where the call gives the answer."""
+
+    def __init__(self, runtime, threads):
+        self.rt, self.threads, self.calls = runtime, threads, {}
+
+    def add(self, name, call):
+        self.calls[name] = call
+
+    def torch(self, call, *arrays):
+        """A call that gets the arrays as tensors of torch."""
+        if torch:
+            tensors = [torch.from_numpy(array) for array in arrays]
+            self.add("torch", lambda: call(*tensors))
+
+    def onnx(self, operator, inputs, constants=(), **attributes):
+        """One operator by onnxruntime; constants are known when the session is made, as weights are."""
+        if not (ort and onnx):
+            return
+        names = [f"x{i}" for i in range(len(inputs))]
+        fixed = [f"w{i}" for i in range(len(constants))]
+        infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, x.shape) for n, x in zip(names, inputs)]
+        result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        weights = [numpy_helper.from_array(x, n) for n, x in zip(fixed, constants)]
+        node = helper.make_node(operator, names + fixed, ["y"], **attributes)
+        graph = helper.make_graph([node], "one", infos, [result], weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self.threads
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        feed = dict(zip(names, inputs))
+        self.add("ort", lambda: session.run(None, feed)[0])
+
+
+def matmul(c, w):
+    batch = (w["batch"],) if "batch" in w else ()
+    a, turned = numbers(*batch, w["m"], w["k"]), w.get("tb", False)
+    b = numbers(*batch, *((w["n"], w["k"]) if turned else (w["k"], w["n"])), seed=2)
+    b = b.swapaxes(-1, -2) if turned else b
+    c.add("shapewise", lambda: c.rt.matmul(a, b))
+    c.add("numpy", lambda: a @ b)
+    c.torch(lambda a, b: a @ b, a, b)
+
+
+def elementwise(c, w):
+    a, b = numbers(w["n"]), numbers(w["n"], seed=2)
+    if w["op"] == "add":
+        c.add("shapewise", lambda: c.rt.add(a, b))
+        c.add("numpy", lambda: a + b)
+        c.torch(lambda a, b: a + b, a, b)
+    elif w["op"] == "mul":
+        c.add("shapewise", lambda: c.rt.mul(a, b))
+        c.add("numpy", lambda: a * b)
+        c.torch(lambda a, b: a * b, a, b)
+    elif w["op"] == "relu":
+        c.add("shapewise", lambda: c.rt.relu(a))
+        c.add("numpy", lambda: np.maximum(a, 0))
+        c.torch(lambda a: torch.relu(a), a)
+
+
+def reduce(c, w):
+    x = numbers(w["rows"], w["cols"])
+    axis = {"all": None, "row": 1, "col": 0}[w["op"]]
+    c.add("shapewise", lambda: c.rt.sum(x, axis))
+    c.add("numpy", lambda: x.sum(axis))
+    c.torch(lambda x: x.sum() if axis is None else x.sum(axis), x)
+
+
+def softmax(c, w):
+    x = numbers(w["rows"], w["cols"])
+    c.add("shapewise", lambda: c.rt.softmax(x))
+    c.torch(lambda x: torch.softmax(x, -1), x)
+    c.onnx("Softmax", [x], axis=-1)
+
+
+def batchnorm(c, w):
+    x = numbers(w["b"], w["c"], w["h"], w["w"])
+    scale, bias, mean, var = (numbers(w["c"], seed=seed) for seed in (2, 3, 4, 5))
+    var = np.abs(var) + 0.5
+    c.add("shapewise", lambda: c.rt.batch_norm(x, mean, var, scale, bias))
+    c.torch(lambda *t: torch.nn.functional.batch_norm(*t), x, mean, var, scale, bias)
+    c.onnx("BatchNormalization", [x], [scale, bias, mean, var])
+
+
+def layernorm(c, w):
+    x, scale, bias = numbers(w["rows"], w["cols"]), numbers(w["cols"], seed=2), numbers(w["cols"], seed=3)
+    c.add("shapewise", lambda: c.rt.layer_norm(x, -1, scale, bias))
+    c.torch(lambda x, s, b: torch.nn.functional.layer_norm(x, s.shape, s, b), x, scale, bias)
+    c.onnx("LayerNormalization", [x], [scale, bias])
+
+
+def attention(c, w):
+    q, k, v = (numbers(1, w["heads"], w["length"], w["dim"], seed=seed) for seed in (1, 2, 3))
+    causal = w.get("causal", False)
+    c.add("shapewise", lambda: c.rt.attention(q, k, v, causal=causal))
+    c.torch(lambda *t: torch.nn.functional.scaled_dot_product_attention(*t, is_causal=causal), q, k, v)
+
+
+def conv(c, w):
+    x = numbers(w["b"], w["cin"], w["h"], w["w"])
+    weights = numbers(w["cout"], w["cin"] // w["groups"], w["kh"], w["kh"], seed=2)
+    stride, pad, groups = w["stride"], w["pad"], w["groups"]
+    c.add("shapewise", lambda: c.rt.conv2d(x, weights, None, stride, pad, 1, groups))
+    c.torch(lambda x, k: torch.nn.functional.conv2d(x, k, None, stride, pad, 1, groups), x, weights)
+    c.onnx("Conv", [x], [weights], strides=[stride] * 2, pads=[pad] * 4, group=groups)
+
+
+def transpose(c, w):
+    x = numbers(w["n"], w["n"])
+    c.add("shapewise", lambda: c.rt.transpose(x))
+    c.add("numpy", lambda: np.ascontiguousarray(x.T))
+    c.torch(lambda x: x.t().contiguous(), x)
+
+
+def gather(c, w):
+    x, index = numbers(w["rows"], w["cols"]), np.random.default_rng(2).integers(0, w["rows"], w["picks"])
+    c.add("shapewise", lambda: c.rt.take(x, index))
+    c.add("numpy", lambda: np.take(x, index, axis=0))
+    c.torch(lambda x, i: torch.index_select(x, 0, i), x, index)
+
+
+def sort(c, w):
+    x = numbers(w["n"])
+    c.add("shapewise", lambda: c.rt.sort(x))
+    c.add("numpy", lambda: np.sort(x))
+    c.torch(lambda x: torch.sort(x)[0], x)
+
+
+def topk(c, w):
+    x, k = numbers(w["n"]), w["k"]
+    c.add("shapewise", lambda: c.rt.topk(x, k)[0])
+    c.add("numpy", lambda: -np.sort(np.partition(-x, k - 1)[:k]))
+    c.torch(lambda x: torch.topk(x, k)[0], x)
+
+
+def fft(c, w):
+    real = numbers(w["batch"], w["n"]) if w["batch"] > 1 else numbers(w["n"])
+    x = real if w["op"] == "r2c" else (real + 1j * numbers(*real.shape, seed=2)).astype(np.complex64)
+    call = {"c2c": "fft", "2d": "fft2", "r2c": "rfft"}[w["op"]]
+    ours = getattr(c.rt.fft, call)
+    c.add("shapewise", lambda: ours(x))
+    if torch:
+        c.torch(getattr(torch.fft, call), x)
+    if mkl_fft:
+        theirs = getattr(mkl_fft, call)
+        c.add("mkl", lambda: theirs(x))
+    if pyfftw:
+        # FFTW's plans own their arrays: input and result stay where they are, as its users arrange it.
+        plan = getattr(pyfftw.builders, call)(x, threads=c.threads, planner_effort="FFTW_MEASURE")
+        plan.input_array[...] = x
+        c.add("fftw", plan)
+
+
+KINDS = {
+    kind.__name__: kind
+    for kind in (
+        *(matmul, elementwise, reduce, softmax, batchnorm, layernorm, attention),
+        *(conv, transpose, gather, sort, topk, fft),
+    )
+}
+
+
+def still():
+    """Waits until no thread of this process spins: less than a tenth of a core in 2 ms."""
+    for _ in range(500):
+        before = time.process_time()
+        time.sleep(2e-3)
+        if time.process_time() - before < 2e-4:
+            return
+
+
+def sample(call, repeats):
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def differ(answers):
+    """Who differs from Shapewise by more than f32 explains."""
+    ours = np.asarray(answers["shapewise"])
+    scale = float(np.abs(ours).max()) or 1.0
+    return [name for name, y in answers.items() if not np.allclose(np.asarray(y), ours, rtol=2e-3, atol=2e-4 * scale)]
+
+
+def race(calls, threads):
+    """Seconds of each contestant in each round."""
+    repeats = {}
+    for name, call in calls.items():
+        for _ in range(40):  # Shapewise's first calls are its trials, as everybody's are warm-ups.
+            once = sample(call, 1)
+            if once > 0.05:
+                break
+        repeats[name] = max(1, round(SAMPLE / max(once, 1e-7)))
+    rounds, names, start = [], list(calls), time.perf_counter()
+    while len(rounds) < ROUNDS and (len(rounds) < 5 or time.perf_counter() - start < MOST_SECONDS):
+        shift, turn = len(rounds) % len(names), {}
+        for name in names[shift:] + names[:shift]:
+            if threads > 1:
+                still()
+            calls[name]()
+            turn[name] = sample(calls[name], repeats[name])
+        rounds.append(turn)
+    return rounds
+
+
+def judge(contest, workload):
+    """Checks, races and prints one workload; gives the ratio to the fastest peer."""
+    for name in differ({name: call() for name, call in contest.calls.items()}):
+        print(f"{workload['name']}: {name} gives another answer and is not timed", file=sys.stderr)
+        del contest.calls[name]
+    rounds = race(contest.calls, contest.threads)
+    peers = [name for name in contest.calls if name != "shapewise"]
+    ratios = {name: statistics.median(r[name] / r["shapewise"] for r in rounds) for name in peers}
+    microseconds = statistics.median(r["shapewise"] for r in rounds) * 1e6
+    told = "  ".join(f"{name} {ratio:.2f}x" for name, ratio in sorted(ratios.items(), key=lambda item: item[1]))
+    print(f"{workload['name']:<32} {microseconds:>12.1f} us   {told}", flush=True)
+    return min(ratios.values(), default=None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--filter", default="", help="only workloads whose name contains one of these parts, comma separated")
+    parser.add_argument("--workloads", type=Path, default=Path(__file__).parent.parent / "workloads.json")
+    options = parser.parse_args()
+    if torch:
+        torch.set_num_threads(options.threads)
+    if mkl := optional("mkl"):
+        mkl.set_num_threads(options.threads)
+    runtime = sw.Runtime(threads=options.threads)
+    parts, best = options.filter.split(","), {}
+    for workload in json.loads(options.workloads.read_text()):
+        contest = Contest(runtime, options.threads)
+        if workload["kind"] in KINDS and any(part in workload["name"] for part in parts):
+            KINDS[workload["kind"]](contest, workload)
+        if len(contest.calls) > 1 and (ratio := judge(contest, workload)) is not None:
+            best.setdefault(workload["kind"], []).append(ratio)
+    for kind, ratios in best.items():
+        print(f"{kind}: geometric mean {statistics.geometric_mean(ratios):.2f}x the fastest of each, {options.threads} threads")
+
+
+if __name__ == "__main__":
+    main()

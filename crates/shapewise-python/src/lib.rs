@@ -1,0 +1,26 @@
+//! The Python module `shapewise`: numpy arrays in and out, the library in between.
+
+#![allow(clippy::needless_pass_by_value)] // Python hands its arguments over
+
+mod arguments;
+mod array;
+mod conv;
+mod elementwise;
+mod error;
+mod fft;
+mod inquire;
+mod linear;
+mod moving;
+mod norm;
+mod reduce;
+mod runtime;
+
+use pyo3::prelude::*;
+
+/// The compiled half of `shapewise`; the Python half gives its names to users.
+#[pymodule(gil_used = false)]
+fn _shapewise(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<runtime::PyRuntime>()?;
+    module.add_class::<fft::Fft>()
+}

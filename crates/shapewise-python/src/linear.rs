@@ -1,0 +1,66 @@
+//! Products of matrices, and attention.
+
+use pyo3::prelude::*;
+use shapewise::ops::attention::AttentionOptions;
+use shapewise::ops::matmul::Fused;
+
+use crate::arguments::activation;
+use crate::array::Input;
+use crate::runtime::PyRuntime;
+
+#[pymethods]
+impl PyRuntime {
+    /// The matrix product by numpy's rules, with an optional bias and activation in the same pass.
+    ///
+    /// >>> a = np.arange(4, dtype="float32").reshape(2, 2)
+    /// >>> sw.matmul(a, a.T).tolist()
+    /// [[1.0, 3.0], [3.0, 13.0]]
+    #[pyo3(signature = (a, b, *, bias = None, activation = None))]
+    fn matmul<'py>(
+        &self,
+        py: Python<'py>,
+        a: Input<'py>,
+        b: Input<'py>,
+        bias: Option<Input<'py>>,
+        activation: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut fused = Fused::new();
+        if let Some(bias) = &bias {
+            fused = fused.bias(bias.view()?);
+        }
+        if activation.is_some() {
+            fused = fused.activation(self::activation(activation)?);
+        }
+        let (a, b) = (a.view()?, b.view()?);
+        self.run(py, |rt| rt.matmul_fused(a, b, fused))
+    }
+
+    /// Scaled dot-product attention of `[batch, heads, positions, dim]`; key and value heads may be fewer.
+    ///
+    /// `mask`: truth values (true: look), or floats that are added to the scores.
+    #[pyo3(signature = (q, k, v, mask = None, causal = false, scale = None))]
+    #[allow(clippy::too_many_arguments)] // Python's signature
+    fn attention<'py>(
+        &self,
+        py: Python<'py>,
+        q: Input<'py>,
+        k: Input<'py>,
+        v: Input<'py>,
+        mask: Option<Input<'py>>,
+        causal: bool,
+        scale: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut options = AttentionOptions::new();
+        if let Some(mask) = &mask {
+            options = options.mask(mask.view()?);
+        }
+        if causal {
+            options = options.causal();
+        }
+        if let Some(scale) = scale {
+            options = options.scale(scale);
+        }
+        let (q, k, v) = (q.view()?, k.view()?, v.view()?);
+        self.run(py, |rt| rt.attention(q, k, v, &options))
+    }
+}
