@@ -1,18 +1,78 @@
-//! `shapewise devices`: what was found and measured.
+//! `shapewise devices`: what was found and measured, and what the machine is doing.
+
+use std::time::Duration;
 
 use anyhow::Result;
+use serde::Serialize;
 use shapewise::Runtime;
 use shapewise::device::{DeviceInfo, Peaks};
+use shapewise::sensors::{Machine, Sensors, SystemState};
+
+/// Between the two samples that rates are made of: a few ticks of the system's clock.
+const BETWEEN_SAMPLES: Duration = Duration::from_millis(50);
+
+/// The device, and the state of the machine beside it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    device: &'a DeviceInfo,
+    state: SystemState,
+}
 
 /// Prints the device of a runtime.
 pub fn print(runtime: &Runtime, json: bool) -> Result<()> {
-    let info = runtime.device_info();
+    let device = runtime.device_info();
+    let mut machine = Machine::new();
+    machine.sample();
+    std::thread::sleep(BETWEEN_SAMPLES);
+    let state = machine.sample();
     if json {
-        println!("{}", serde_json::to_string_pretty(info)?);
+        println!("{}", serde_json::to_string_pretty(&Shown { device, state })?);
     } else {
-        print!("{}", text(info));
+        print!("{}{}", text(device), sensed(&state));
     }
     Ok(())
+}
+
+/// What the sensors tell, one line for each kind of them; what they do not is said to be unknown.
+fn sensed(state: &SystemState) -> String {
+    let known =
+        |value: Option<f64>, unit: &str| value.map_or("unknown".to_owned(), |v| format!("{v:.1}{unit}"));
+    let percent = |share: Option<f64>| known(share.map(|s| s * 100.0), " %");
+    let gigabytes = |bytes: Option<u64>| known(bytes.map(|b| b as f64 / f64::from(1 << 30)), " GiB");
+    let gigahertz = |hertz: Option<f64>| known(hertz.map(|h| h / 1e9), " GHz");
+    let heat = match state.throttled {
+        Some(true) => ", slowed down by heat",
+        Some(false) => "",
+        None => ", throttling unknown",
+    };
+    let supply = match (state.on_battery, state.battery) {
+        (Some(true), charge) => format!(", on battery at {}", percent(charge)),
+        (Some(false), charge) => format!(", plugged in, battery at {}", percent(charge)),
+        (None, _) => String::new(),
+    };
+    let mode = state.power_mode.map_or(String::new(), |mode| format!(", mode {mode:?}").to_lowercase());
+    let lines = [
+        String::from("  sensors"),
+        format!("    load            {}, of which ours {}", percent(state.load), percent(state.own_load)),
+        format!(
+            "    memory          {} of {} left",
+            gigabytes(state.memory_available),
+            gigabytes(state.memory_total)
+        ),
+        format!(
+            "    temperature     {}, limit {}{heat}",
+            known(state.temperature, " °C"),
+            known(state.temperature_limit, " °C")
+        ),
+        format!("    clock           {}, at most {}", gigahertz(state.clock), gigahertz(state.clock_limit)),
+        format!(
+            "    power           {}, limit {}{supply}{mode}",
+            known(state.power, " W"),
+            known(state.power_limit, " W")
+        ),
+    ];
+    lines.join("\n") + "\n"
 }
 
 fn text(info: &DeviceInfo) -> String {
@@ -50,4 +110,27 @@ fn measured(peaks: &Peaks) -> Vec<String> {
     let micros = |s: Option<f64>| s.map_or("unknown".to_owned(), |s| format!("{:.2} µs", s * 1e6));
     lines.push(format!("    hand-over       {} warm, {} asleep", micros(peaks.hand_off), micros(peaks.wake)));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shapewise::sensors::PowerMode;
+
+    #[test]
+    fn what_sensors_do_not_tell_is_unknown() {
+        let text = sensed(&SystemState::default());
+        assert!(text.contains("load            unknown") && text.contains("throttling unknown"), "{text}");
+        let state = SystemState {
+            temperature: Some(71.25),
+            throttled: Some(true),
+            on_battery: Some(true),
+            battery: Some(0.5),
+            power_mode: Some(PowerMode::Saving),
+            ..Default::default()
+        };
+        let text = sensed(&state);
+        assert!(text.contains("71.2 °C") && text.contains("slowed down by heat"), "{text}");
+        assert!(text.contains("on battery at 50.0 %, mode saving"), "{text}");
+    }
 }

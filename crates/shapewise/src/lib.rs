@@ -31,6 +31,7 @@ pub mod ops;
 mod prepared;
 mod runtime;
 pub mod selection;
+pub mod sensors;
 pub mod store;
 pub mod tensor;
 pub mod tracking;
