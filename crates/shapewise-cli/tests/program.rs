@@ -15,7 +15,9 @@ fn devices_are_listed() {
     let out = shapewise(&["devices", "--no-calibration", "--threads", "1"]);
     assert!(out.status.success());
     let text = text(&out.stdout);
-    for line in ["cpu · ", "  threads       1\n", "  instructions  portable", "not measured", "  sensors\n    load "] {
+    for line in
+        ["cpu · ", "  threads       1\n", "  instructions  portable", "not measured", "  sensors\n    load "]
+    {
         assert!(text.contains(line), "{line:?} is missing in\n{text}");
     }
 }

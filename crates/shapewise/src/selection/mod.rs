@@ -3,6 +3,7 @@
 mod budget;
 mod candidates;
 mod explain;
+mod knowledge;
 mod policy;
 mod registry;
 mod replay;
@@ -15,13 +16,14 @@ mod watch;
 pub use budget::Budget;
 pub use candidates::{Candidate, Candidates, Limits};
 pub use explain::{ExplainedCandidate, ExplainedRefusal, Explanation, Stage};
+pub(crate) use knowledge::Knowledge;
 pub use policy::{
     Decision, Hybrid, MachineLearning, Policy, ScoreBased, ScoreWeights, SelectionAlgorithm, Situation,
 };
 pub use registry::{KernelHandle, KernelRegistry};
 pub use replay::{Replayed, replay};
 pub use selector::AdaptiveKernelSelector;
-pub(crate) use selector::{Considered, Knowledge};
+pub(crate) use selector::Considered;
 pub use table::Choice;
 pub(crate) use table::{DecisionTable, Entry};
 pub(crate) use verify::{LaunchFailure, judge, run_caught, verify};

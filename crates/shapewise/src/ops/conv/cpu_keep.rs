@@ -4,8 +4,9 @@
 use half::{bf16, f16};
 
 use super::cpu_gemm::{Cut, pack_weights};
-use super::cpu_winograd::{Tiles, transform_weights};
+use super::cpu_winograd::transform_weights;
 use super::cpu_winograd_forms::{Four, Two};
+use super::cpu_winograd_tiles::Tiles;
 use super::geometry::Geometry;
 use super::{Kept, KeptForm};
 use crate::backends::cpu::real::Real;

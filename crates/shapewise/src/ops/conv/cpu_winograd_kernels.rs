@@ -8,8 +8,9 @@ use half::{bf16, f16};
 use super::KeptForm;
 use super::cost;
 use super::cpu_ground::{Ground, Memory, Pieces, Share, line, thread_space};
-use super::cpu_winograd::{Inputs, Outputs, Plain, Products, Tiles, read_plain, transform_weights};
+use super::cpu_winograd::{Inputs, Outputs, Plain, Products, read_plain, transform_weights};
 use super::cpu_winograd_forms::{Form, Four, Two};
+use super::cpu_winograd_tiles::Tiles;
 use super::geometry::{Geometry, attributes};
 use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::Isa;
@@ -75,6 +76,7 @@ impl Kernel for Winograd {
             "cpu_winograd_kernels.rs",
             "cpu_winograd.rs",
             "cpu_winograd_forms.rs",
+            "cpu_winograd_tiles.rs",
             "cpu_interleave.rs",
             "cpu_ground.rs",
             "cpu_image.rs",

@@ -18,6 +18,7 @@ mod cpu_reference;
 mod cpu_winograd;
 mod cpu_winograd_forms;
 mod cpu_winograd_kernels;
+mod cpu_winograd_tiles;
 mod geometry;
 mod options;
 mod packed;

@@ -1,0 +1,145 @@
+//! What a runtime knows: kernels, evidence, models, and what was pinned.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use super::{Budget, Candidate, KernelRegistry, Limits, SelectionAlgorithm};
+use crate::backends::cpu::CpuDevice;
+use crate::device::{Device, DeviceInfo, Fingerprint};
+use crate::modelling::Training;
+use crate::ops::{OperationKind, WorkloadKey};
+use crate::store::{Evidence, Pinned, Store, unix_ms};
+use crate::tracking::{HALF_LIFE, History, Learner, Models, RETENTION_HALF_LIVES, Timings};
+
+/// Workloads whose history is kept in memory; the store has them all.
+const MOST_HISTORIES: usize = 1 << 16;
+
+/// What every table of one runtime shares: kernels, evidence, models.
+pub(crate) struct Knowledge {
+    pub registry: KernelRegistry,
+    pub device: Arc<CpuDevice>,
+    pub limits: Limits,
+    pub budget: Budget,
+    pub store: Arc<dyn Store>,
+    pub models: Arc<ArcSwap<Models>>,
+    pub learner: Learner,
+    pub fingerprint: Fingerprint,
+    histories: Mutex<HashMap<WorkloadKey, Arc<History>>>,
+    pinned: Mutex<HashMap<WorkloadKey, Pinned>>,
+    pub frozen: bool,
+    /// Whether anyone will read what is measured: a frozen runtime and one without peaks learn nothing.
+    pub learns: bool,
+}
+
+impl Knowledge {
+    /// Loads what the store has about this device.
+    pub fn new(
+        device: Arc<CpuDevice>,
+        limits: Limits,
+        exploration: f64,
+        algorithm: SelectionAlgorithm,
+        training: Training,
+        store: Arc<dyn Store>,
+    ) -> Self {
+        let models: Arc<ArcSwap<Models>> = Arc::default();
+        let fingerprint = Fingerprint::of(device.info());
+        let frozen = algorithm == SelectionAlgorithm::Frozen;
+        let learns = !frozen && device.info().peaks.is_some();
+        let knowledge = Self {
+            registry: KernelRegistry::default(),
+            limits,
+            budget: Budget::new(if frozen { 0.0 } else { exploration }),
+            learner: Learner::new(device.info().clone(), Arc::clone(&store), Arc::clone(&models), training),
+            device,
+            store,
+            models,
+            fingerprint,
+            histories: Mutex::default(),
+            pinned: Mutex::default(),
+            frozen,
+            learns,
+        };
+        if let Err(error) = knowledge.recall() {
+            tracing::warn!(%error, "the store could not be read; this process starts without its evidence");
+        }
+        knowledge
+    }
+
+    fn recall(&self) -> crate::store::Result<()> {
+        let oldest = unix_ms() - HALF_LIFE.as_millis() as i64 * i64::from(RETENTION_HALF_LIVES);
+        self.store.prune(oldest)?;
+        if self.frozen {
+            let pinned = self.store.pinned(&self.fingerprint)?;
+            let mut known = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+            known.extend(pinned.into_iter().map(|p| (p.workload, p)));
+            return Ok(());
+        }
+        let sources: HashMap<&str, u64> = OperationKind::ALL
+            .iter()
+            .flat_map(|operation| operation.kernels())
+            .map(|kernel| (kernel.name(), kernel.source()))
+            .collect();
+        // A kernel whose code has changed starts anew; a user's kernel is not registered yet and judged by its name.
+        let valid = |row: &Evidence| sources.get(&*row.kernel).is_none_or(|&source| source == row.source);
+        let rows: Vec<Evidence> = self.store.load(&self.fingerprint)?.into_iter().filter(valid).collect();
+        for row in rows.iter().filter(|row| !row.busy) {
+            let timings = Timings {
+                seconds: row.seconds,
+                samples: u64::from(row.samples),
+                spread: row.spread,
+                at: row.measured_at,
+            };
+            let history = self.history(row.workload);
+            history.add(&row.kernel, &row.parameters, &timings);
+            history.set_raced();
+        }
+        self.learner.begin_with(&rows);
+        Ok(())
+    }
+
+    /// What is known about a workload.
+    pub fn history(&self, key: WorkloadKey) -> Arc<History> {
+        let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        if histories.len() >= MOST_HISTORIES && !histories.contains_key(&key) {
+            // Those that a table still uses stay with it; the others come back from the store in the next process.
+            histories.retain(|_, history| Arc::strong_count(history) > 1);
+        }
+        Arc::clone(histories.entry(key).or_default())
+    }
+
+    /// Waits until everything measured is written and learned.
+    pub fn flush(&self) {
+        self.learner.flush();
+    }
+
+    pub fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    /// The pinned decision for a workload, if there is one.
+    pub fn pinned(&self, key: WorkloadKey) -> Option<Pinned> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    /// The pinned decision for a workload, or `wanted` if there was none; the first process to pin wins.
+    pub fn pin(&self, key: WorkloadKey, wanted: &Candidate) -> Pinned {
+        let mut known = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pinned) = known.get(&key) {
+            return pinned.clone();
+        }
+        let wanted = Pinned {
+            workload: key,
+            kernel: wanted.kernel.name().to_owned(),
+            source: wanted.kernel.source(),
+            parameters: wanted.parameters.to_string(),
+        };
+        let pinned = self.store.pin(&self.fingerprint, &wanted).unwrap_or_else(|error| {
+            tracing::warn!(%error, "a frozen choice could not be kept; it holds in this process only");
+            wanted
+        });
+        known.insert(key, pinned.clone());
+        pinned
+    }
+}
