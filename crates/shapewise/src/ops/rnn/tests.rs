@@ -352,9 +352,9 @@ fn bad_input_is_refused_with_the_reason() {
     fails(&net, &seq, &none.initial(&double), "cast one of them");
     let (gru, c) = (Net::new(Cell::Gru, [4, 6], 2, 1, 1), x(&[2, 3, 6]));
     fails(&gru, &seq, &none.initial_memory(&c), "only an LSTM has");
-    let endless = Tensor::scalar(1.0f32).broadcast_to(&[1, 1 << 31, 1 << 31]).unwrap();
+    let endless = Tensor::scalar(1.0f32).broadcast_to(&[1, 1, 1 << 58]).unwrap();
     let mut wide = Net::new(Cell::Tanh, [1, 6], 1, 1, 1);
-    wide.sets[0][0] = Tensor::scalar(1.0f32).broadcast_to(&[6, 1 << 31]).unwrap();
+    wide.sets[0][0] = Tensor::scalar(1.0f32).broadcast_to(&[6, 1 << 58]).unwrap();
     fails(&wide, &endless, &none, "address space");
 }
 
