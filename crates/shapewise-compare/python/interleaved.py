@@ -196,11 +196,41 @@ def fft(c, w):
         c.add("fftw", plan)
 
 
+def rnn(c, w):
+    inputs, hidden = w["in"], w["hidden"]
+    gates = {"lstm": 4, "gru": 3}[w["op"]]
+    x, bound = numbers(w["seq"], w["b"], inputs), np.float32(hidden**-0.5)
+    shapes = [(gates * hidden, inputs), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,)]
+    params = [numbers(*shape, seed=2 + i) * bound for i, shape in enumerate(shapes)]
+    ours = getattr(c.rt, w["op"])
+    c.add("shapewise", lambda: ours(x, params)[0])
+    if torch:
+        module = getattr(torch.nn, w["op"].upper())(inputs, hidden)
+        with torch.no_grad():
+            for parameter, array in zip(module.parameters(), params):
+                parameter.copy_(torch.from_numpy(array))
+
+        def theirs(x):
+            with torch.no_grad():
+                return module(x)[0]
+
+        c.torch(theirs, x)
+    # ONNX orders the gates i, o, f, c and z, r, h, and has an axis for the directions.
+    order = {"lstm": [0, 3, 1, 2], "gru": [1, 0, 2]}[w["op"]]
+    turn = lambda array: np.concatenate([np.split(array, gates)[i] for i in order])[None]
+    biases = np.concatenate([turn(params[2]), turn(params[3])], axis=1)
+    extra = {"linear_before_reset": 1} if w["op"] == "gru" else {}
+    c.onnx(w["op"].upper(), [x], [turn(params[0]), turn(params[1]), biases], hidden_size=hidden, **extra)
+    if "ort" in c.calls:
+        call = c.calls["ort"]
+        c.add("ort", lambda: call()[:, 0])
+
+
 KINDS = {
     kind.__name__: kind
     for kind in (
         *(matmul, elementwise, reduce, softmax, batchnorm, layernorm, attention),
-        *(conv, transpose, gather, sort, topk, fft),
+        *(conv, transpose, gather, sort, topk, fft, rnn),
     )
 }
 

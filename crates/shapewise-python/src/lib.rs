@@ -13,6 +13,7 @@ mod linear;
 mod moving;
 mod norm;
 mod reduce;
+mod rnn;
 mod runtime;
 
 use pyo3::prelude::*;

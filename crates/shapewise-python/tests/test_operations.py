@@ -244,3 +244,57 @@ def test_sorting(rng):
     values, places = sw.topk(x, 5)
     np.testing.assert_array_equal(values, -np.sort(-x)[:, :5])
     np.testing.assert_array_equal(np.take_along_axis(x, places, 1), values)
+
+
+def sigmoid(x):
+    return scipy.special.expit(x)
+
+
+def gru_step(x, h, w_ih, w_hh, b_ih, b_hh):
+    r, z, n = np.split(x @ w_ih.T + b_ih, 3, -1)
+    hr, hz, hn = np.split(h @ w_hh.T + b_hh, 3, -1)
+    r, z = sigmoid(r + hr), sigmoid(z + hz)
+    return (1 - z) * np.tanh(n + r * hn) + z * h
+
+
+def test_recurrent_networks_step_by_step(rng):
+    steps, batch, inputs, hidden = 5, 3, 4, 6
+    x = f32(rng, steps, batch, inputs)
+    params = lambda gates: [f32(rng, gates * hidden, n) * 0.3 for n in (inputs, hidden)] + [f32(rng, gates * hidden) for _ in "ab"]
+    w_ih, w_hh, b_ih, b_hh = rnn = params(1)
+    h = h0 = f32(rng, 1, batch, hidden)
+    y, last = sw.rnn(x, rnn, h0)
+    for t in range(steps):
+        h = np.tanh(x[t] @ w_ih.T + b_ih + h @ w_hh.T + b_hh)
+        np.testing.assert_allclose(y[t], h[0], **F32)
+    np.testing.assert_allclose(last, h, **F32)
+
+    gru = params(3)
+    y, last = sw.gru(x.swapaxes(0, 1), gru, batch_first=True)
+    h = np.zeros((batch, hidden), "float32")
+    for t in range(steps):
+        h = gru_step(x[t], h, *gru)
+        np.testing.assert_allclose(y[:, t], h, **F32)
+    assert last.shape == (1, batch, hidden)
+
+    lstm = params(4)
+    y, (h, c) = sw.lstm(x, lstm)
+    assert y.shape == (steps, batch, hidden) and h.shape == c.shape == (1, batch, hidden)
+    short, (h2, _) = sw.lstm(x, lstm, lengths=[2, 5, 3])
+    np.testing.assert_allclose(h2[0, 0], y[1, 0], **F32)
+    assert not short[2:, 0].any()
+
+
+@pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
+def test_recurrent_networks_as_torch(name, rng):
+    torch = pytest.importorskip("torch")
+    module = getattr(torch.nn, name)(5, 7, num_layers=2, bidirectional=True)
+    x = f32(rng, 4, 3, 5)
+    with torch.no_grad():
+        expected, last = module(torch.from_numpy(x))
+    params = [parameter.detach() for parameter in module.parameters()]
+    y, ours = getattr(sw, name.lower())(x, params, num_layers=2, bidirectional=True)
+    np.testing.assert_allclose(y, expected, **F32)
+    for a, b in zip(ours if name == "LSTM" else [ours], last if name == "LSTM" else [last]):
+        np.testing.assert_allclose(a, b, **F32)
+

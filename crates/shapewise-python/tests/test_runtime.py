@@ -69,6 +69,7 @@ WRONG = [
     (lambda: sw.Runtime(policy="best"), ValueError, "hybrid"),
     (lambda: sw.explain("matmulx", X, X), AttributeError, "matmulx"),
     (lambda: sw.explain("matmul", X, X), ValueError, "matmul"),
+    (lambda: sw.gru(np.ones((2, 3, 4), "float32"), [X]), ValueError, "w_ih, w_hh"),
     (lambda: sw.nothing, AttributeError, "nothing"),
     (lambda: sw.fft.nothing, AttributeError, "nothing"),
     (lambda: sw.neg(np.ones((1,) * 9, "float32")), ValueError, "9 axes"),

@@ -1,0 +1,155 @@
+//! Recurrent networks with torch's weights and results.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use shapewise::ops::rnn::{Nonlinearity, RnnOptions, RnnWeights};
+
+use crate::array::{Input, to_numpy};
+use crate::runtime::PyRuntime;
+
+/// The arrays of all layers and directions, as `list(module.parameters())` gives them: `w_ih, w_hh` and, if there are biases,
+/// `b_ih, b_hh`.
+fn weights<'a>(params: &'a [Input<'_>], sets: usize) -> PyResult<Vec<RnnWeights<'a>>> {
+    let each = params.len().checked_div(sets).unwrap_or(0);
+    if sets == 0 || !(each == 2 || each == 4) || !params.len().is_multiple_of(sets) {
+        return Err(PyValueError::new_err(format!(
+            "params has {} arrays; give w_ih, w_hh (and b_ih, b_hh) for each of {sets} layers and directions",
+            params.len()
+        )));
+    }
+    let set = |part: &'a [Input<'_>]| {
+        let weights = RnnWeights::new(part[0].view()?, part[1].view()?);
+        if part.len() == 4 { Ok(weights.bias(part[2].view()?, part[3].view()?)) } else { Ok(weights) }
+    };
+    params.chunks(each).map(set).collect()
+}
+
+/// What may be left out.
+struct Settings {
+    num_layers: usize,
+    bidirectional: bool,
+    batch_first: bool,
+    lengths: Option<Vec<usize>>,
+    dropout: f64,
+    seed: u64,
+}
+
+impl Settings {
+    fn sets(&self) -> usize {
+        self.num_layers.saturating_mul(if self.bidirectional { 2 } else { 1 })
+    }
+
+    fn options(&self) -> RnnOptions<'_> {
+        let mut options = RnnOptions::new();
+        if self.bidirectional {
+            options = options.bidirectional();
+        }
+        if self.batch_first {
+            options = options.batch_first();
+        }
+        if let Some(lengths) = &self.lengths {
+            options = options.lengths(lengths);
+        }
+        if self.dropout == 0.0 { options } else { options.dropout(self.dropout, self.seed) }
+    }
+}
+
+#[pymethods]
+impl PyRuntime {
+    /// A vanilla network; gives `(output, h_n)` as `torch.nn.RNN` does. `nonlinearity` is 'tanh' or 'relu'.
+    ///
+    /// `x` is `[steps, batch, input]` (`[batch, steps, input]` with `batch_first`), `params` the weights of all layers and
+    /// directions in torch's order; `lengths` says how many steps of each sequence count. With `dropout`, the same `seed` gives
+    /// the same zeros.
+    #[pyo3(signature = (x, params, h0 = None, num_layers = 1, bidirectional = false, batch_first = false,
+        nonlinearity = "tanh", lengths = None, dropout = 0.0, seed = 0))]
+    #[allow(clippy::too_many_arguments)] // Python's signature
+    fn rnn<'py>(
+        &self,
+        py: Python<'py>,
+        x: Input<'py>,
+        params: Vec<Input<'py>>,
+        h0: Option<Input<'py>>,
+        num_layers: usize,
+        bidirectional: bool,
+        batch_first: bool,
+        nonlinearity: &str,
+        lengths: Option<Vec<usize>>,
+        dropout: f64,
+        seed: u64,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let nonlinearity = match nonlinearity {
+            "tanh" => Nonlinearity::Tanh,
+            "relu" => Nonlinearity::Relu,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "nonlinearity is {other:?}; use 'tanh' or 'relu'"
+                )));
+            }
+        };
+        let settings = Settings { num_layers, bidirectional, batch_first, lengths, dropout, seed };
+        let mut options = settings.options();
+        if let Some(h) = &h0 {
+            options = options.initial(h.view()?);
+        }
+        let (x, weights) = (x.view()?, weights(&params, settings.sets())?);
+        self.run_two(py, |rt| rt.rnn(x, &weights, nonlinearity, &options))
+    }
+
+    /// Gated recurrent units; gives `(output, h_n)` as `torch.nn.GRU` does. Arguments as for `rnn`.
+    #[pyo3(signature = (x, params, h0 = None, num_layers = 1, bidirectional = false, batch_first = false, lengths = None,
+        dropout = 0.0, seed = 0))]
+    #[allow(clippy::too_many_arguments)] // Python's signature
+    fn gru<'py>(
+        &self,
+        py: Python<'py>,
+        x: Input<'py>,
+        params: Vec<Input<'py>>,
+        h0: Option<Input<'py>>,
+        num_layers: usize,
+        bidirectional: bool,
+        batch_first: bool,
+        lengths: Option<Vec<usize>>,
+        dropout: f64,
+        seed: u64,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let settings = Settings { num_layers, bidirectional, batch_first, lengths, dropout, seed };
+        let mut options = settings.options();
+        if let Some(h) = &h0 {
+            options = options.initial(h.view()?);
+        }
+        let (x, weights) = (x.view()?, weights(&params, settings.sets())?);
+        self.run_two(py, |rt| rt.gru(x, &weights, &options))
+    }
+
+    /// Long short-term memories; gives `(output, (h_n, c_n))` as `torch.nn.LSTM` does. Arguments as for `rnn`.
+    #[pyo3(signature = (x, params, h0 = None, c0 = None, num_layers = 1, bidirectional = false, batch_first = false,
+        lengths = None, dropout = 0.0, seed = 0))]
+    #[allow(clippy::too_many_arguments, clippy::type_complexity)] // Python's signature
+    fn lstm<'py>(
+        &self,
+        py: Python<'py>,
+        x: Input<'py>,
+        params: Vec<Input<'py>>,
+        h0: Option<Input<'py>>,
+        c0: Option<Input<'py>>,
+        num_layers: usize,
+        bidirectional: bool,
+        batch_first: bool,
+        lengths: Option<Vec<usize>>,
+        dropout: f64,
+        seed: u64,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyAny>, Bound<'py, PyAny>))> {
+        let settings = Settings { num_layers, bidirectional, batch_first, lengths, dropout, seed };
+        let mut options = settings.options();
+        if let Some(h) = &h0 {
+            options = options.initial(h.view()?);
+        }
+        if let Some(c) = &c0 {
+            options = options.initial_memory(c.view()?);
+        }
+        let (x, weights) = (x.view()?, weights(&params, settings.sets())?);
+        let (y, h, c) = self.compute(py, |rt| rt.lstm(x, &weights, &options))?;
+        Ok((to_numpy(py, y)?, (to_numpy(py, h)?, to_numpy(py, c)?)))
+    }
+}
