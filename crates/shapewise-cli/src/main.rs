@@ -4,6 +4,7 @@ mod bench;
 mod devices;
 mod question;
 mod regret;
+mod sparse;
 mod store;
 mod stress;
 

@@ -31,13 +31,15 @@ pub const EXAMPLES: &str = "Operations:
   pad A                 one element of zero on each side of the last two axes
   sort argsort topk A   along the last axis; topk: the largest tenth
   embedding T I         rows of a table, one for each of as many indices as I has elements
+  spmv A, spmm A X      a sparse matrix with --nonzeros in each row times a vector, a matrix
 
 Examples:
   shapewise bench matmul 512x512 512x512
   shapewise explain matmul 1x4096 4096x4096 --transpose-b
   shapewise bench conv2d 8x64x56x56 64x64x3x3
   shapewise bench sum 4096x4096 --axis 0
-  shapewise bench add 1000000 1000000 --dtype f64";
+  shapewise bench add 1000000 1000000 --dtype f64
+  shapewise bench spmv 100000x100000 --nonzeros 20";
 
 /// Which operation, on what.
 #[derive(Args)]
@@ -56,6 +58,9 @@ pub struct Question {
     /// Reductions: the axis, negative from the last [default: all]
     #[arg(long, allow_negative_numbers = true)]
     axis: Option<isize>,
+    /// spmv, spmm: entries in each row
+    #[arg(long, default_value_t = 10)]
+    nonzeros: usize,
 }
 
 type Ask = fn(&Runtime, &[Tensor], Over) -> shapewise::Result<Tensor>;
@@ -156,15 +161,21 @@ fn halfway(x: &Tensor, weights: &Tensor) -> ConvOptions<'static> {
 impl Question {
     /// The workload that the operation asks for; nothing is computed.
     pub fn workload(&self, runtime: &Runtime) -> Result<Workload> {
+        let shapes = self.shapes.iter().map(|text| shape(text)).collect::<Result<Vec<_>>>()?;
+        if let Some(workload) =
+            crate::sparse::workload(runtime, &self.operation, &shapes, self.dtype, self.nonzeros)?
+        {
+            return Ok(workload);
+        }
         let Some((name, inputs, ask)) = OPERATIONS.iter().find(|o| o.0 == self.operation) else {
-            let names: Vec<_> = OPERATIONS.iter().map(|o| o.0).collect();
+            let names: Vec<_> = OPERATIONS.iter().map(|o| o.0).chain(["spmv", "spmm"]).collect();
             bail!("`{}` is not an operation; use one of {}", self.operation, names.join(", "));
         };
         let given = self.shapes.len();
         ensure!(given == *inputs, "{name} takes {inputs} shapes, {given} were given");
         let mut tensors = Vec::new();
-        for text in &self.shapes {
-            tensors.push(Tensor::zeros(&shape(text)?, self.dtype)?);
+        for shape in &shapes {
+            tensors.push(Tensor::zeros(shape, self.dtype)?);
         }
         if self.transpose_b {
             ensure!(*name == "matmul", "--transpose-b belongs to matmul");

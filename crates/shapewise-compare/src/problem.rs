@@ -32,6 +32,8 @@ pub mod input {
     pub const WEIGHT: usize = 1;
     /// A norm's bias.
     pub const BIAS: usize = 2;
+    /// The random numbers that the columns of a sparse matrix are made from, whose entries are `VALUES`.
+    pub const PLACES: usize = 1;
     /// Batch norm's mean.
     pub const MEAN: usize = 3;
     /// Batch norm's variance.
@@ -86,6 +88,13 @@ impl Problem {
         self.inputs[input::Y].iter().map(|&v| pick(v, rows) as i64).collect()
     }
 
+    /// The columns of a sparse matrix, row by row.
+    pub fn columns(&self) -> Vec<u32> {
+        let Task::Sparse { n, per_row, .. } = self.task else { return Vec::new() };
+        let all = &self.inputs[input::PLACES];
+        (0..n * per_row).map(|entry| column(all, entry, n, per_row) as u32).collect()
+    }
+
     /// The largest error of an answer as a multiple of what is allowed: right when at most 1.
     pub fn error(&self, answer: &[f32]) -> f64 {
         if answer.len() != self.task.output_len() || answer.iter().any(|v| !v.is_finite()) {
@@ -110,6 +119,7 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         Task::Transpose { n } => vec![n * n],
         Task::Gather { rows, cols, picks } => vec![rows * cols, picks],
         Task::Sort { n } | Task::TopK { n, .. } => vec![n],
+        Task::Sparse { n, per_row, cols } => vec![n * cols, n * per_row, n * per_row],
     };
     let mut inputs: Vec<_> = lengths.iter().enumerate().map(|(i, &len)| Buffer::random(len, i)).collect();
     match task {
@@ -125,6 +135,13 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
 /// A row from a number in [-1, 1).
 fn pick(v: f32, rows: usize) -> usize {
     ((f64::from(v) + 1.0) / 2.0 * rows as f64) as usize % rows
+}
+
+/// The column of an entry: the row's entries each have an equal share of the columns, in order, and a random place in it.
+fn column(places: &[f32], entry: usize, n: usize, per_row: usize) -> usize {
+    let at = entry % per_row;
+    let (first, end) = (at * n / per_row, (at + 1) * n / per_row);
+    first + pick(places[entry], end - first)
 }
 
 /// An entry that is moved and not computed: nothing but itself is right.
@@ -190,6 +207,15 @@ fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
         Task::Gather { rows, cols, .. } => {
             let row = pick(inputs[input::Y][index / cols], rows);
             moved(index, x[row * cols + index % cols])
+        }
+        Task::Sparse { n, per_row, cols } => {
+            let row = index / cols;
+            let products = (row * per_row..(row + 1) * per_row).map(|entry| {
+                let column = column(&inputs[input::PLACES], entry, n, per_row);
+                f64::from(inputs[input::VALUES][entry]) * at(column * cols + index % cols)
+            });
+            let (value, magnitude) = products.fold((0.0, 0.0), |(s, t), v| (s + v, t + v.abs()));
+            Point { index, value, allowed: allowed(magnitude, per_row) }
         }
         Task::Sort { .. } | Task::TopK { .. } | Task::Rnn(_) => {
             unreachable!("computed for all places at once")

@@ -108,7 +108,8 @@ impl Verdict {
 fn bar_all(group: Group) -> f64 {
     match group {
         Group::Conv | Group::Matmul => 0.95,
-        Group::Depthwise => 2.0,
+        Group::Depthwise | Group::SparseMatrix => 2.0,
+        Group::SparseVector => 1.2,
         Group::Attention | Group::Elementwise | Group::Fft | Group::Moving | Group::ReduceAndNorm => 1.0,
         Group::Lstm => 1.0,
         Group::Gru => 1.2,
@@ -120,9 +121,9 @@ fn bar_mean(group: Group) -> f64 {
     match group {
         Group::Matmul => 1.05,
         Group::Attention | Group::Conv | Group::Elementwise | Group::Moving | Group::Lstm => 1.0,
-        Group::Depthwise => 2.0,
+        Group::Depthwise | Group::SparseMatrix => 2.0,
         Group::Fft => 1.3,
-        Group::ReduceAndNorm | Group::Gru => 1.2,
+        Group::ReduceAndNorm | Group::SparseVector | Group::Gru => 1.2,
     }
 }
 

@@ -11,7 +11,7 @@ use std::fmt;
 pub const DEFAULT_LIST: &str = include_str!("../workloads.json");
 
 /// Kinds of the list format that Shapewise does not offer yet: skipped with a word, not an error.
-const NOT_YET: [&str; 3] = ["int8mm", "sparse", "quant"];
+const NOT_YET: [&str; 2] = ["int8mm", "quant"];
 
 /// One named piece of work.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,8 @@ pub enum Task {
     Elementwise { op: Pointwise, n: usize },
     /// Forward Fourier transforms of `batch` lines of `n` points, or of a plane of them.
     Fft { op: Transform, n: usize, batch: usize },
+    /// A sparse matrix of n × n with as many random entries in each row, times a dense one of `cols` columns.
+    Sparse { n: usize, per_row: usize, cols: usize },
     /// A sum over a matrix.
     Sum { over: Over, rows: usize, cols: usize },
     /// Softmax along the rows.
@@ -131,6 +133,8 @@ impl Task {
                 Group::Moving
             }
             Self::Fft { .. } => Group::Fft,
+            Self::Sparse { cols: 1, .. } => Group::SparseVector,
+            Self::Sparse { .. } => Group::SparseMatrix,
             _ => Group::ReduceAndNorm,
         }
     }
@@ -151,6 +155,7 @@ impl Task {
             Self::Attention { heads, length, dim, .. } => heads * length * dim,
             Self::Rnn(rnn) => rnn.steps * rnn.batch * rnn.hidden,
             Self::Transpose { n } => n * n,
+            Self::Sparse { n, cols, .. } => n * cols,
             Self::Gather { cols, picks, .. } => picks * cols,
             Self::Sort { n } => n,
             Self::TopK { k, .. } => k,
@@ -185,6 +190,7 @@ impl Task {
                 product(&[steps, batch, input + 5 * hidden]) + product(&[4, hidden, input + hidden + 2])
             }
             Self::Transpose { n } => product(&[2, n, n]),
+            Self::Sparse { n, per_row, cols } => product(&[2, n, cols]) + product(&[3, n, per_row]),
             Self::Gather { rows, cols, picks } => product(&[rows, cols]) + product(&[picks, cols + 1]),
             Self::Sort { n } | Self::TopK { n, .. } => product(&[3, n]),
         }
@@ -206,6 +212,10 @@ pub enum Group {
     Moving,
     /// Fourier transforms.
     Fft,
+    /// Sparse matrices times vectors.
+    SparseVector,
+    /// Sparse matrices times matrices.
+    SparseMatrix,
     /// Sums, softmax and norms.
     ReduceAndNorm,
     /// Attention.
@@ -225,6 +235,8 @@ impl fmt::Display for Group {
             Self::Elementwise => "elementwise",
             Self::Moving => "moving data",
             Self::Fft => "fft",
+            Self::SparseVector => "sparse × vector",
+            Self::SparseMatrix => "sparse × matrix",
             Self::ReduceAndNorm => "reduce, softmax, norm",
             Self::Attention => "attention",
             Self::Lstm => "lstm",
@@ -346,6 +358,13 @@ impl<'a> Entry<'a> {
                 picks: self.size("picks")?,
             },
             "sort" => Task::Sort { n: self.size("n")? },
+            "sparse" => {
+                let (n, per_row, cols) = (self.size("n")?, self.size("nnz_row")?, self.size_or("cols", 1)?);
+                if per_row > n || n * per_row > i32::MAX as usize {
+                    bail!("`nnz_row` must be at most `n`, and all entries at most {}", i32::MAX);
+                }
+                Task::Sparse { n, per_row, cols }
+            }
             "topk" => {
                 let (n, k) = (self.size("n")?, self.size("k")?);
                 if k > n {
@@ -356,7 +375,7 @@ impl<'a> Entry<'a> {
             known if NOT_YET.contains(&known) => return Ok(None),
             other => bail!(
                 "unknown kind `{other}`: expected conv, matmul, elementwise, fft, reduce, softmax, layernorm, batchnorm, \
-                 attention, rnn, transpose, gather, sort or topk"
+                 attention, rnn, transpose, gather, sparse, sort or topk"
             ),
         };
         Ok(Some(task))

@@ -37,6 +37,8 @@ mod rnn;
 mod softmax;
 #[path = "golden/sort.rs"]
 mod sort;
+#[path = "golden/sparse.rs"]
+mod sparse;
 
 use compare::{Tolerance, differs};
 use numbers::{Numbers, numbers};

@@ -3,6 +3,7 @@
 mod attention;
 mod pool;
 mod rnn;
+mod sparse;
 
 use anyhow::Result;
 use shapewise::ops::conv::ConvOptions;
@@ -38,6 +39,7 @@ pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
         suite.rnn()?;
         suite.indexed()?;
         suite.sort()?;
+        suite.sparse()?;
     }
     Ok(suite.found)
 }

@@ -73,7 +73,7 @@ struct CLibrary {
     sgemm: Sgemm,
     set_threads: Option<unsafe extern "C" fn(c_int)>,
     /// Keeps the functions above loaded.
-    _library: Library,
+    library: Library,
 }
 
 static LIBRARIES: OnceLock<Vec<Result<CLibrary, String>>> = OnceLock::new();
@@ -111,11 +111,11 @@ fn open(name: &'static str, variable: &str, find: fn(&Library) -> Result<Found>)
     let library =
         unsafe { Library::open(Some(&path), flags) }.with_context(|| format!("cannot open {path}"))?;
     let (sgemm, set_threads) = find(&library).with_context(|| format!("in {path}"))?;
-    Ok(CLibrary { name, sgemm, set_threads, _library: library })
+    Ok(CLibrary { name, sgemm, set_threads, library })
 }
 
 /// The first of these symbols that the library has.
-fn symbol<T: Copy>(library: &Library, names: &[&str]) -> Result<T> {
+pub(super) fn symbol<T: Copy>(library: &Library, names: &[&str]) -> Result<T> {
     names
         .iter()
         // SAFETY: callers name the type of the documented interface.
@@ -143,6 +143,16 @@ fn find_mkl(library: &Library) -> Result<Found> {
 
 fn find_dnnl(library: &Library) -> Result<Found> {
     Ok((Sgemm::Dnnl(symbol(library, &["dnnl_sgemm"])?), None))
+}
+
+/// MKL, told how many threads it may use, if it was found.
+pub(super) fn mkl(threads: usize) -> Option<&'static Library> {
+    let found = libraries().iter().filter_map(|l| l.as_ref().ok()).find(|l| l.name == "mkl-c")?;
+    if let Some(set_threads) = found.set_threads {
+        // SAFETY: takes a plain number by its documented interface.
+        unsafe { set_threads(threads as c_int) };
+    }
+    Some(&found.library)
 }
 
 /// The C libraries that were found.

@@ -13,6 +13,7 @@ mod rust_matmul;
 mod rust_moving;
 mod rust_norm;
 mod rust_pointwise;
+mod sparse;
 
 pub use c_blas::warnings;
 pub use ours::owned;
@@ -123,6 +124,7 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
         }
         Task::Fft { .. } => fft::enter(problem, threads),
         Task::Rnn(sizes) => rnn::enter(problem, &sizes)?,
+        Task::Sparse { .. } => sparse::enter(problem, threads)?,
         Task::Softmax { .. } | Task::LayerNorm { .. } | Task::BatchNorm { .. } => rust_norm::enter(problem)?,
     });
     all.retain(|c| c.name().starts_with(OURS) || setup.wants(c.name()));
@@ -147,6 +149,7 @@ pub fn is_rust(name: &str) -> bool {
         "std",
         "rustfft",
         "realfft",
+        "sprs",
     ]
     .contains(&family)
 }

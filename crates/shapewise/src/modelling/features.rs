@@ -300,6 +300,7 @@ fn attribute(operation: &Operation) -> f32 {
         Operation::Scatter(a) => a.feature(),
         Operation::Softmax(a) => f32::from(u8::from(a.log)),
         Operation::Sort(a) => a.feature(),
+        Operation::Sparse(a) => a.feature(),
     }
 }
 
@@ -317,6 +318,7 @@ fn axes(operation: &Operation) -> f32 {
     match operation {
         Operation::Reduce(a) => f32::from(a.axes),
         Operation::Norm(a) => f32::from(a.axis),
+        Operation::Sparse(a) => log2(f64::from(a.span)),
         _ => 0.0,
     }
 }

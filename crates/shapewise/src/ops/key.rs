@@ -93,6 +93,7 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
         Operation::Scatter(a) => a.write_key(out),
         Operation::Softmax(a) => write!(out, " {}", u8::from(a.log)),
         Operation::Sort(a) => a.write_key(out),
+        Operation::Sparse(a) => a.write_key(out),
     }
 }
 

@@ -21,6 +21,7 @@ pub mod rnn;
 pub mod scatter;
 pub mod softmax;
 pub mod sort;
+pub mod sparse;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod walk;
@@ -78,6 +79,8 @@ pub enum Operation {
     Softmax(softmax::SoftmaxAttributes),
     /// Elements in order, or where they were.
     Sort(sort::SortAttributes),
+    /// Sparse matrix times dense vector or matrix.
+    Sparse(sparse::SparseAttributes),
 }
 
 /// What a user asks for, without attributes.
@@ -117,6 +120,8 @@ pub enum OperationKind {
     Softmax,
     /// Elements in order, or where they were.
     Sort,
+    /// Sparse matrix times dense vector or matrix.
+    Sparse,
 }
 
 impl OperationKind {
@@ -137,6 +142,7 @@ impl OperationKind {
         OperationKind::Scatter,
         OperationKind::Softmax,
         OperationKind::Sort,
+        OperationKind::Sparse,
         OperationKind::PackedMatmul,
     ];
 
@@ -159,6 +165,7 @@ impl OperationKind {
             Self::Scatter => "scatter",
             Self::Softmax => "softmax",
             Self::Sort => "sort",
+            Self::Sparse => "sparse",
         }
     }
 
@@ -181,6 +188,7 @@ impl OperationKind {
             Self::Scatter => scatter::KERNELS,
             Self::Softmax => softmax::KERNELS,
             Self::Sort => sort::KERNELS,
+            Self::Sparse => sparse::KERNELS,
         }
     }
 }
@@ -205,6 +213,7 @@ impl Operation {
             Self::Scatter(_) => OperationKind::Scatter,
             Self::Softmax(_) => OperationKind::Softmax,
             Self::Sort(_) => OperationKind::Sort,
+            Self::Sparse(_) => OperationKind::Sparse,
         }
     }
 }
@@ -248,6 +257,7 @@ impl fmt::Display for Operation {
             Self::Scatter(attributes) => write!(f, "{attributes}"),
             Self::Softmax(attributes) => write!(f, "{attributes}"),
             Self::Sort(attributes) => write!(f, "{attributes}"),
+            Self::Sparse(attributes) => write!(f, "{attributes}"),
         }
     }
 }

@@ -196,8 +196,10 @@ impl Tensor {
         }
         let (start, len) = (self.layout.offset * size_of::<T>(), self.len() * size_of::<T>());
         let bytes = Arc::get_mut(&mut self.storage).ok_or(SHARED)?.bytes_mut();
-        let part = if len == 0 { &mut [] } else { &mut bytes[start..start + len] };
-        bytemuck::try_cast_slice_mut(part).map_err(|error| Error::InvalidArgument {
+        if len == 0 {
+            return Ok(&mut []);
+        }
+        bytemuck::try_cast_slice_mut(&mut bytes[start..start + len]).map_err(|error| Error::InvalidArgument {
             operation: "as_mut_slice",
             reason: format!("the memory cannot be written as {}: {error}", T::DTYPE),
         })

@@ -21,3 +21,4 @@ mod rnn;
 mod runner;
 mod softmax;
 mod sort;
+mod sparse;

@@ -6,6 +6,7 @@ mod data;
 mod operations;
 mod pool;
 mod rnn;
+mod sparse;
 mod tensors;
 mod wild;
 

@@ -157,8 +157,9 @@ def main():
     import reduce
     import rnn
     import softmax
+    import sparse
 
-    rooms = {room.__name__: room.cases for room in [attention, conv, matmul, elementwise, fft, reduce, rnn, softmax, norm, pool]}
+    rooms = {room.__name__: room.cases for room in [attention, conv, matmul, elementwise, fft, reduce, rnn, softmax, norm, pool, sparse]}
     for name, cases in (rooms | moving.ROOMS).items():
         file = File(name)
         with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -2,6 +2,7 @@
 
 use super::{CpuDevice, PooledBytes};
 use crate::error::Result;
+use crate::ops::sparse::made_up::structure;
 use crate::ops::{Call, Parameters, Request, TensorDesc, Workload};
 use crate::tensor::{DType, Layout, TensorView};
 use half::{bf16, f16};
@@ -21,8 +22,12 @@ impl Probe {
             let mut bytes = device.scratch(elements * operand.dtype.size())?;
             // In place, the output holds the first input before it holds the result.
             let numbers = if workload.in_place() && i == workload.inputs().len() { 0 } else { i };
-            let (below, scale) = (workload.indices_below(i), workload.magnitude(i));
-            fill(&mut bytes, operand.dtype, numbers as u64 + 1, below, scale);
+            if let Some(structure) = structure(workload, i) {
+                bytes.copy_from_slice(bytemuck::cast_slice(&structure));
+            } else {
+                let (below, scale) = (workload.indices_below(i), workload.magnitude(i));
+                fill(&mut bytes, operand.dtype, numbers as u64 + 1, below, scale);
+            }
             buffers.push((bytes, layout));
         }
         Ok(Self { buffers })

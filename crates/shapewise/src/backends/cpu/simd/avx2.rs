@@ -56,6 +56,26 @@ impl Lanes<f32> for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn pick(self, from: *const f32, at: *const u32) -> Self::V {
+        // Loads and inserts: the gather instruction is slower on most CPUs that have no wider one.
+        // SAFETY: the caller lets us read 8 indices and the elements they stand for.
+        unsafe {
+            let low = four_ps(
+                _mm_load_ss(from.add(*at as usize)),
+                _mm_load_ss(from.add(*at.add(1) as usize)),
+                _mm_load_ss(from.add(*at.add(2) as usize)),
+                _mm_load_ss(from.add(*at.add(3) as usize)),
+            );
+            let high = four_ps(
+                _mm_load_ss(from.add(*at.add(4) as usize)),
+                _mm_load_ss(from.add(*at.add(5) as usize)),
+                _mm_load_ss(from.add(*at.add(6) as usize)),
+                _mm_load_ss(from.add(*at.add(7) as usize)),
+            );
+            _mm256_set_m128(high, low)
+        }
+    }
+    #[inline(always)]
     unsafe fn store(self, at: *mut f32, v: Self::V) {
         // SAFETY: the caller lets us write 8 elements.
         unsafe { _mm256_storeu_ps(at, v) }
@@ -216,6 +236,15 @@ impl Lanes<f64> for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn pick(self, from: *const f64, at: *const u32) -> Self::V {
+        // SAFETY: the caller lets us read 4 indices and the elements they stand for.
+        unsafe {
+            let (a, b) = (from.add(*at as usize), from.add(*at.add(1) as usize));
+            let (c, d) = (from.add(*at.add(2) as usize), from.add(*at.add(3) as usize));
+            _mm256_set_m128d(_mm_loadh_pd(_mm_load_sd(c), d), _mm_loadh_pd(_mm_load_sd(a), b))
+        }
+    }
+    #[inline(always)]
     unsafe fn store(self, at: *mut f64, v: Self::V) {
         // SAFETY: the caller lets us write 4 elements.
         unsafe { _mm256_storeu_pd(at, v) }
@@ -325,6 +354,13 @@ impl Lanes<f64> for Avx2 {
         // SAFETY: the token proves that the CPU has the instruction.
         unsafe { _mm256_cvtsd_f64(a) }
     }
+}
+
+/// Four lanes from the first lane of each.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn four_ps(a: __m128, b: __m128, c: __m128, d: __m128) -> __m128 {
+    _mm_movelh_ps(_mm_unpacklo_ps(a, b), _mm_unpacklo_ps(c, d))
 }
 
 /// Instructions with a fixed immediate, or integer ones on the bits of floats.

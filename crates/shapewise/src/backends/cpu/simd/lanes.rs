@@ -30,6 +30,20 @@ pub trait Lanes<T: Float>: Copy {
     /// # Safety
     /// `at` is valid for reading `n` elements.
     unsafe fn load_first(self, at: *const T, n: usize) -> Self::V;
+    /// Lane `i` is `from[at[i]]`.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `LANES` indices, and `from` for reading the element at each.
+    #[inline(always)]
+    unsafe fn pick(self, from: *const T, at: *const u32) -> Self::V {
+        let mut picked = [T::ZERO; MAX_LANES];
+        for (i, x) in picked.iter_mut().take(Self::LANES).enumerate() {
+            // SAFETY: the caller's promise.
+            *x = unsafe { *from.add(*at.add(i) as usize) };
+        }
+        // SAFETY: `picked` has at least LANES elements.
+        unsafe { self.load(picked.as_ptr()) }
+    }
     /// Writes `LANES` elements, any alignment.
     ///
     /// # Safety

@@ -225,6 +225,10 @@ macro_rules! tests_for {
                 s.fence();
                 assert_eq!(aligned.0[..S::LANES], source[..S::LANES]);
                 assert!(to_vec::<$t, S>(s, s.splat(7.0))[..S::LANES].iter().all(|x| *x == 7.0));
+                let places: Vec<u32> = (0..S::LANES as u32).map(|i| i * 5 % 17).collect();
+                // SAFETY: there are LANES places, all of them below the 17 elements of the source.
+                let picked = to_vec::<$t, S>(s, unsafe { s.pick(source.as_ptr(), places.as_ptr()) });
+                assert!(picked[..S::LANES].iter().zip(&places).all(|(x, &i)| *x == source[i as usize]));
             }
 
             struct Folds;
