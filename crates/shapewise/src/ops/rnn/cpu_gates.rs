@@ -1,12 +1,17 @@
 //! From the sums of one block of hidden units to its new states.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+#![allow(clippy::needless_range_loop)] // iterators over vectors may be compiled without their instructions
 
 use super::Cell;
 use super::cpu_part::{Layer, Spot, Step};
 use crate::backends::cpu::simd::Lanes;
 use crate::backends::cpu::simd::math::{Coefficients, exp_nonpositive, tanh};
 use crate::ops::matmul::cpu_problem::Real;
+
+/// Vectors that go through the gates together, one function after the other: a CPU overlaps the same function of several vectors, but
+/// does not look as far ahead as all functions of one.
+const TURNS: usize = 4;
 
 /// What a cell makes of its sums.
 trait Gates {
@@ -15,8 +20,13 @@ trait Gates {
     /// Whether there is a memory beside the state.
     const MEMORY: bool = false;
 
-    /// New state and new memory.
-    fn next<T: Coefficients, S: Lanes<T>>(s: S, sums: [S::V; 4], h: S::V, c: S::V) -> (S::V, S::V);
+    /// New states and new memories in place of the old ones.
+    fn next<T: Coefficients, S: Lanes<T>, const N: usize>(
+        s: S,
+        sums: &[[S::V; 4]; N],
+        h: &mut [S::V; N],
+        c: &mut [S::V; N],
+    );
 }
 
 /// 1 / (1 + e⁻ˣ) in fewer instructions than the general one: below the smallest normal number it is zero.
@@ -36,8 +46,15 @@ impl Gates for Tanh {
     const SUMS: usize = 1;
 
     #[inline(always)]
-    fn next<T: Coefficients, S: Lanes<T>>(s: S, sums: [S::V; 4], _: S::V, c: S::V) -> (S::V, S::V) {
-        (tanh(s, sums[0]), c)
+    fn next<T: Coefficients, S: Lanes<T>, const N: usize>(
+        s: S,
+        sums: &[[S::V; 4]; N],
+        h: &mut [S::V; N],
+        _: &mut [S::V; N],
+    ) {
+        for i in 0..N {
+            h[i] = tanh(s, sums[i][0]);
+        }
     }
 }
 
@@ -45,9 +62,16 @@ impl Gates for Relu {
     const SUMS: usize = 1;
 
     #[inline(always)]
-    fn next<T: Coefficients, S: Lanes<T>>(s: S, sums: [S::V; 4], _: S::V, c: S::V) -> (S::V, S::V) {
-        // The maximum gives its second operand where one is NaN.
-        (s.max(s.splat(T::ZERO), sums[0]), c)
+    fn next<T: Coefficients, S: Lanes<T>, const N: usize>(
+        s: S,
+        sums: &[[S::V; 4]; N],
+        h: &mut [S::V; N],
+        _: &mut [S::V; N],
+    ) {
+        for i in 0..N {
+            // The maximum gives its second operand where one is NaN.
+            h[i] = s.max(s.splat(T::ZERO), sums[i][0]);
+        }
     }
 }
 
@@ -55,10 +79,23 @@ impl Gates for Gru {
     const SUMS: usize = 4;
 
     #[inline(always)]
-    fn next<T: Coefficients, S: Lanes<T>>(s: S, sums: [S::V; 4], h: S::V, c: S::V) -> (S::V, S::V) {
-        let (r, z) = (sigmoid(s, sums[0]), sigmoid(s, sums[1]));
-        let n = tanh(s, s.mul_add(r, sums[3], sums[2]));
-        (s.mul_add(z, s.sub(h, n), n), c)
+    fn next<T: Coefficients, S: Lanes<T>, const N: usize>(
+        s: S,
+        sums: &[[S::V; 4]; N],
+        h: &mut [S::V; N],
+        _: &mut [S::V; N],
+    ) {
+        let (mut r, mut z) = (*h, *h);
+        for i in 0..N {
+            r[i] = sigmoid(s, sums[i][0]);
+        }
+        for i in 0..N {
+            z[i] = sigmoid(s, sums[i][1]);
+        }
+        for i in 0..N {
+            let n = tanh(s, s.mul_add(r[i], sums[i][3], sums[i][2]));
+            h[i] = s.mul_add(z[i], s.sub(h[i], n), n);
+        }
     }
 }
 
@@ -67,11 +104,28 @@ impl Gates for Lstm {
     const MEMORY: bool = true;
 
     #[inline(always)]
-    fn next<T: Coefficients, S: Lanes<T>>(s: S, sums: [S::V; 4], _: S::V, c: S::V) -> (S::V, S::V) {
-        let (input, forget) = (sigmoid(s, sums[0]), sigmoid(s, sums[1]));
-        let (new, output) = (tanh(s, sums[2]), sigmoid(s, sums[3]));
-        let c = s.mul_add(forget, c, s.mul(input, new));
-        (s.mul(output, tanh(s, c)), c)
+    fn next<T: Coefficients, S: Lanes<T>, const N: usize>(
+        s: S,
+        sums: &[[S::V; 4]; N],
+        h: &mut [S::V; N],
+        c: &mut [S::V; N],
+    ) {
+        for i in 0..N {
+            c[i] = s.mul(sigmoid(s, sums[i][1]), c[i]);
+        }
+        let mut new = *c;
+        for i in 0..N {
+            new[i] = tanh(s, sums[i][2]);
+        }
+        for i in 0..N {
+            c[i] = s.mul_add(sigmoid(s, sums[i][0]), new[i], c[i]);
+        }
+        for i in 0..N {
+            h[i] = sigmoid(s, sums[i][3]);
+        }
+        for i in 0..N {
+            h[i] = s.mul(h[i], tanh(s, c[i]));
+        }
     }
 }
 
@@ -94,41 +148,109 @@ pub(super) unsafe fn apply<T: Real, S: Lanes<T>>(s: S, layer: &Layer<T>, step: &
 
 #[inline(always)]
 unsafe fn rows<G: Gates, T: Real, S: Lanes<T>>(s: S, layer: &Layer<T>, step: &Step<T>, spot: Spot<T>) {
-    let (p, plan) = (&layer.p, &layer.plan);
-    let unit = spot.block * plan.width;
-    let units = plan.width.min(p.hidden - unit);
-    for i in 0..spot.rows {
-        let row = spot.first + i;
-        let state = row * plan.pitch + unit;
-        let (before, after) = (step.before.wrapping_add(state), step.after.wrapping_add(state));
-        let y =
-            layer.y.wrapping_offset(step.time as isize * p.y[0] + row as isize * p.y[1]).wrapping_add(unit);
-        let goes_on = step.time < layer.length(row);
-        for at in (0..units).step_by(S::LANES) {
-            let lanes = S::LANES.min(units - at);
-            // SAFETY: states are padded to whole blocks, results have `lanes` elements here.
-            unsafe {
-                let h = s.load(before.add(at));
-                let (new, shown) = if goes_on {
-                    let sums = sums::<G, T, S>(s, layer, step, &spot, i, at);
-                    let memory = layer.memory.wrapping_add(state + at);
-                    let c = if G::MEMORY { s.load(memory) } else { h };
-                    let (h, c) = G::next(s, sums, h, c);
-                    if G::MEMORY {
-                        s.store(memory, c);
-                    }
-                    (h, h)
-                } else {
-                    (h, s.splat(T::ZERO))
-                };
-                s.store(after.add(at), new);
-                if lanes == S::LANES {
-                    s.store(y.add(at), shown)
-                } else {
-                    s.store_first(y.add(at), shown, lanes)
-                }
+    let plan = &layer.plan;
+    let vectors = plan.width / S::LANES;
+    let (units, mut done) = (plan.width.min(layer.p.hidden - spot.block * plan.width), 0);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if units == plan.width && layer.lengths.is_none() {
+            while done + TURNS <= spot.rows * vectors {
+                several::<G, T, S, TURNS>(s, layer, step, &spot, done);
+                done += TURNS;
             }
         }
+        while done < spot.rows * vectors {
+            let (row, at) = (done / vectors, done % vectors * S::LANES);
+            if at < units {
+                one::<G, T, S>(s, layer, step, &spot, row, at, S::LANES.min(units - at));
+            }
+            done += 1;
+        }
+    }
+}
+
+/// `N` whole vectors of a block's rows from the `first` on, of sequences that all go on.
+#[inline(always)]
+unsafe fn several<G: Gates, T: Real, S: Lanes<T>, const N: usize>(
+    s: S,
+    layer: &Layer<T>,
+    step: &Step<T>,
+    spot: &Spot<T>,
+    first: usize,
+) {
+    let vectors = layer.plan.width / S::LANES;
+    let zero = s.splat(T::ZERO);
+    let (mut all, mut h, mut c) = ([[zero; 4]; N], [zero; N], [zero; N]);
+    let mut places = [Place { state: 0, y: layer.y }; N];
+    for i in 0..N {
+        let (row, at) = ((first + i) / vectors, (first + i) % vectors * S::LANES);
+        places[i] = Place::new(layer, step, spot, row, at);
+        // SAFETY: states and sums are padded to whole blocks.
+        unsafe {
+            all[i] = sums::<G, T, S>(s, layer, step, spot, row, at);
+            h[i] = s.load(step.before.add(places[i].state));
+            if G::MEMORY {
+                c[i] = s.load(layer.memory.add(places[i].state));
+            }
+        }
+    }
+    G::next(s, &all, &mut h, &mut c);
+    for i in 0..N {
+        // SAFETY: as above; the results have a whole vector here.
+        unsafe {
+            s.store(step.after.add(places[i].state), h[i]);
+            s.store(places[i].y, h[i]);
+            if G::MEMORY {
+                s.store(layer.memory.add(places[i].state), c[i]);
+            }
+        }
+    }
+}
+
+/// One vector, of which `lanes` exist, of a sequence that may be over.
+#[inline(always)]
+unsafe fn one<G: Gates, T: Real, S: Lanes<T>>(
+    s: S,
+    layer: &Layer<T>,
+    step: &Step<T>,
+    spot: &Spot<T>,
+    row: usize,
+    at: usize,
+    lanes: usize,
+) {
+    let Place { state, y } = Place::new(layer, step, spot, row, at);
+    // SAFETY: states are padded to whole blocks, results have `lanes` elements here.
+    unsafe {
+        let old = s.load(step.before.add(state));
+        if step.time >= layer.length(spot.first + row) {
+            s.store(step.after.add(state), old);
+            return s.store_first(y, s.splat(T::ZERO), lanes);
+        }
+        let all = [sums::<G, T, S>(s, layer, step, spot, row, at)];
+        let memory = layer.memory.wrapping_add(state);
+        let (mut h, mut c) = ([old], [if G::MEMORY { s.load(memory) } else { old }]);
+        G::next(s, &all, &mut h, &mut c);
+        if G::MEMORY {
+            s.store(memory, c[0]);
+        }
+        s.store(step.after.add(state), h[0]);
+        s.store_first(y, h[0], lanes);
+    }
+}
+
+/// Where a vector of units stands among the states and in the results.
+#[derive(Clone, Copy)]
+struct Place<T> {
+    state: usize,
+    y: *mut T,
+}
+
+impl<T> Place<T> {
+    #[inline(always)]
+    fn new(layer: &Layer<T>, step: &Step<T>, spot: &Spot<T>, row: usize, at: usize) -> Self {
+        let (row, unit) = (spot.first + row, spot.block * layer.plan.width + at);
+        let y = step.time as isize * layer.p.y[0] + row as isize * layer.p.y[1];
+        Self { state: row * layer.plan.pitch + unit, y: layer.y.wrapping_offset(y).wrapping_add(unit) }
     }
 }
 
