@@ -7,7 +7,7 @@ use crate::tensor::{DType, Element, Tensor};
 /// 2⁶⁴ over the golden ratio: steps of this size spread over all numbers evenly.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// SplitMix64's output function: a number without pattern from a counter.
+/// The output function of `SplitMix64`: a number without pattern from a counter.
 fn mix(counter: u64) -> u64 {
     let z = (counter ^ (counter >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

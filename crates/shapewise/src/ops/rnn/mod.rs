@@ -96,25 +96,25 @@ pub struct RnnAttributes {
 
 impl RnnAttributes {
     /// What the workload's key is made from.
-    pub(super) fn write_key(&self, out: &mut impl fmt::Write) -> fmt::Result {
+    pub(super) fn write_key(self, out: &mut impl fmt::Write) -> fmt::Result {
         let [reverse, bias, lengths] = [self.reverse, self.bias, self.lengths].map(u8::from);
         write!(out, " {} {reverse}{bias}{lengths}", self.cell.name())
     }
 
     /// The ordinal that models see.
-    pub(crate) fn feature(&self) -> f32 {
+    pub(crate) fn feature(self) -> f32 {
         let [reverse, lengths] = [self.reverse, self.lengths].map(u8::from);
         f32::from(4 * self.cell as u8 + 2 * lengths + reverse)
     }
 
     /// For the operand that holds lengths: one more than the longest.
-    pub(super) fn lengths_below(&self, operand: usize, operands: &[TensorDesc]) -> Option<usize> {
+    pub(super) fn lengths_below(self, operand: usize, operands: &[TensorDesc]) -> Option<usize> {
         let steps = operands.first().map(|x| x.shape[0]);
         steps.filter(|_| Some(operand) == self.places().lengths).map(|steps| steps + 1)
     }
 
     /// Weights as a network starts with: larger ones would let a rounding grow from step to step.
-    pub(super) fn magnitude(&self, operand: usize, operands: &[TensorDesc]) -> f64 {
+    pub(super) fn magnitude(self, operand: usize, operands: &[TensorDesc]) -> f64 {
         let places = self.places();
         let weights = places.w_ih..places.w_ih + 2 + 2 * usize::from(self.bias);
         let hidden = operands.get(places.w_hh).map_or(1, |w| w.shape[1]);
@@ -122,7 +122,7 @@ impl RnnAttributes {
     }
 
     /// Where the inputs stand.
-    fn places(&self) -> Places {
+    fn places(self) -> Places {
         let w_ih = if self.cell == Cell::Lstm { 3 } else { 2 };
         let after = w_ih + 2 + 2 * usize::from(self.bias);
         Places { w_ih, w_hh: w_ih + 1, bias: w_ih + 2, lengths: self.lengths.then_some(after) }
