@@ -11,6 +11,7 @@ use crate::common::operand::{Arrangement, Operand, arrangement};
 use crate::runner::{Suite, each};
 
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // choices that have nothing to do with one another
 struct Case {
     dtype: DType,
     cell: Cell,

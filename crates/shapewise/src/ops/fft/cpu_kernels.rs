@@ -42,7 +42,6 @@ kernels! {
 fn line(geometry: &Geometry) -> Option<usize> {
     let last = geometry.axes.last()?;
     let halved = match geometry.kind {
-        FftKind::Forward | FftKind::Inverse => last.n,
         FftKind::RealForward | FftKind::RealInverse if last.n.is_multiple_of(2) => last.n / 2,
         _ => last.n,
     };

@@ -220,7 +220,7 @@ impl Given {
         by_type!(values.dtype(), T => {
             let size = values.shape()[1..].iter().product();
             let lines = Lines { offsets, indices, values: values.to_vec::<T>()?, size }.tidy();
-            SparseMatrix::of_lines(lines, self.shape, format)
+            SparseMatrix::of_lines(&lines, self.shape, format)
         })
     }
 }
@@ -240,7 +240,7 @@ pub(super) fn check_blocks(
     [r, c]: [usize; 2],
 ) -> Result<()> {
     let fits = r > 0 && c > 0 && rows % r == 0 && columns % c == 0;
-    if fits && r.saturating_mul(c) <= i32::MAX as usize {
+    if fits && i32::try_from(r.saturating_mul(c)).is_ok() {
         return Ok(());
     }
     let reason = format!("blocks of {r}×{c} do not fill a matrix of {rows}×{columns}");

@@ -126,10 +126,10 @@ pub(super) fn stored<T: Number>(
         size: 1,
     };
     match format {
-        SparseFormat::Csr => SparseMatrix::of_lines(lines(rows), shape, format),
-        SparseFormat::Csc => SparseMatrix::of_lines(lines(rows.turned(shape[1])), shape, format),
+        SparseFormat::Csr => SparseMatrix::of_lines(&lines(rows), shape, format),
+        SparseFormat::Csc => SparseMatrix::of_lines(&lines(rows.turned(shape[1])), shape, format),
         SparseFormat::Bsr { rows: r, columns: c } => {
-            SparseMatrix::of_lines(blocked(&rows, shape, [r as usize, c as usize])?, shape, format)
+            SparseMatrix::of_lines(&blocked(&rows, shape, [r as usize, c as usize])?, shape, format)
         }
         SparseFormat::Coo => {
             let mut own = Vec::with_capacity(rows.columns.len());

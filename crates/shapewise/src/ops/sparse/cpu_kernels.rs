@@ -296,7 +296,10 @@ impl Product {
             // SAFETY: nobody else writes the output.
             unsafe { cpu_scatter::start(p, 0..p.rows) };
             let columns = 0..p.columns;
-            T::dispatch(self.isa, cpu_scatter::Columns { problem: p, columns, out: p.y, step: p.y_step[0] });
+            T::dispatch(
+                self.isa,
+                cpu_scatter::Columns { problem: p, range: columns, out: p.y, step: p.y_step[0] },
+            );
             return Ok(());
         }
         let one = p.rows * p.n;
@@ -307,7 +310,10 @@ impl Product {
             // SAFETY: each part has sums of its own.
             unsafe { std::ptr::write_bytes(out, 0, one) };
             let columns = by_entries(p.offsets, part, threads);
-            T::dispatch(self.isa, cpu_scatter::Columns { problem: p, columns, out, step: p.n as isize });
+            T::dispatch(
+                self.isa,
+                cpu_scatter::Columns { problem: p, range: columns, out, step: p.n as isize },
+            );
         });
         let each = parts(threads, p.rows);
         pool.run(threads, each, &|part| {

@@ -58,7 +58,7 @@ impl<'a, T: Number> Problem<'a, T> {
             x_step: step(x.strides()),
             y: y.ptr_mut(),
             y_step: step(y.strides()),
-            bias: bias.map_or(std::ptr::null(), |b| b.ptr()),
+            bias: bias.map_or(std::ptr::null(), crate::backends::cpu::Operand::ptr),
             bias_step: bias.map_or([0, 0], |b| step(b.strides())),
         })
     }

@@ -10,7 +10,7 @@ use crate::backends::cpu::real::{RealTask, Vectors};
 /// Some columns of the matrix, added into memory of `rows · n` elements with rows `step` apart.
 pub(super) struct Columns<'a, T> {
     pub problem: &'a Problem<'a, T>,
-    pub columns: Range<usize>,
+    pub range: Range<usize>,
     pub out: *mut T,
     pub step: isize,
 }
@@ -21,7 +21,7 @@ impl<T: Number> RealTask<T> for Columns<'_, T> {
     #[inline(always)]
     fn run<S: Vectors<T>>(self, s: S) {
         let p = self.problem;
-        for column in self.columns {
+        for column in self.range {
             let x = p.x_row(column, 0);
             for at in p.offsets[column] as usize..p.offsets[column + 1] as usize {
                 // SAFETY: the indices of a CSC matrix lie below its rows; the memory is this task's own.

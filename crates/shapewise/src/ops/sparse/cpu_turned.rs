@@ -51,8 +51,8 @@ pub(super) unsafe fn multiply<T: Number>(
             for row in first..last {
                 // SAFETY: row and vector lie inside the output; the block has these rows.
                 unsafe {
-                    *p.y_row(row, vector) = *y.wrapping_add(row * p.n + vector) + p.bias_at(row, vector)
-                };
+                    *p.y_row(row, vector) = *y.wrapping_add(row * p.n + vector) + p.bias_at(row, vector);
+                }
             }
         }
     }

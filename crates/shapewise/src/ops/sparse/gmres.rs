@@ -75,7 +75,9 @@ impl<T: Number> Space<T> {
 
 fn scale<T: Number>(x: &mut [T], factor: f64) {
     let factor = T::from_f64(factor);
-    x.iter_mut().for_each(|x| *x = *x * factor);
+    for x in x.iter_mut() {
+        *x = *x * factor;
+    }
 }
 
 pub(super) fn gmres<T: Number>(system: &System<'_, T>, course: &mut Course<T>) -> Result<Stopped> {

@@ -66,7 +66,7 @@ impl SparseMatrix {
 
     /// From tidy lines of a format that consists of lines: CSR, CSC or BSR.
     pub(super) fn of_lines<T: Number>(
-        lines: Lines<T>,
+        lines: &Lines<T>,
         shape: [usize; 2],
         format: SparseFormat,
     ) -> Result<Self> {
