@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn default_list_parses() {
         let list = parse(DEFAULT_LIST).unwrap();
-        assert_eq!(list.workloads.len(), 54);
+        assert_eq!(list.workloads.len(), 64);
         assert!(list.skipped.is_empty());
     }
 
