@@ -462,7 +462,7 @@ mod tests {
         let list = parse(
             r#"[{"name":"a","kind":"matmul","batch":3,"m":1,"k":2,"n":5,"tb":true},
                 {"name":"b","kind":"reduce","op":"col","rows":2,"cols":4},
-                {"name":"c","kind":"fft","op":"c2c","n":8,"batch":1}]"#,
+                {"name":"c","kind":"int8mm"}]"#,
         )
         .unwrap();
         assert_eq!(list.workloads[0].task, Task::Matmul { batch: 3, m: 1, k: 2, n: 5, transposed: true });
