@@ -1,5 +1,5 @@
 //! `rustfft` and `realfft` for `f32` and `f64`. They are generic, so whoever names a type compiles all of their
-//! algorithms: a fifth of the library's machine code. Here that happens once, and not at every change of the library.
+//! algorithms: a fifth of all that was translated for the library. Here that happens once, and not at every change of the library.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
