@@ -9,18 +9,27 @@ use crate::backends::cpu::simd::Isa;
 
 /// A family of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum BackendKind {
     /// The processor this program runs on.
     Cpu,
+    /// Whatever Vulkan, Metal, DirectX 12 or a browser reaches.
+    WebGpu,
+    /// NVIDIA's GPUs.
+    Cuda,
+    /// Apple's GPUs.
+    Metal,
 }
 
 impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu => f.pad("cpu"),
-        }
+        f.pad(match self {
+            Self::Cpu => "cpu",
+            Self::WebGpu => "webgpu",
+            Self::Cuda => "cuda",
+            Self::Metal => "metal",
+        })
     }
 }
 

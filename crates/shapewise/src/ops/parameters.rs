@@ -21,6 +21,22 @@ pub enum Knob {
     Stream,
     /// The number of a plan in the operation's own list.
     Plan,
+    /// How iterations are given to threads: the number of a schedule.
+    Schedule,
+    /// Invocations of a workgroup along its first axis.
+    WorkgroupX,
+    /// Invocations of a workgroup along its second axis.
+    WorkgroupY,
+    /// Rows of results that one invocation computes.
+    TileM,
+    /// Columns of results that one invocation computes.
+    TileN,
+    /// Elements that one load or store moves.
+    Vector,
+    /// Copies of a loop's body.
+    Unroll,
+    /// Pieces that a sum is cut into.
+    Split,
 }
 
 /// Values for a kernel's tunables.
