@@ -179,6 +179,7 @@ fn dtype_of(descr: &Bound<'_, PyArrayDescr>) -> PyResult<DType> {
     Ok(match (descr.kind(), descr.itemsize()) {
         (b'b', 1) => DType::Bool,
         (b'i', 1) => DType::I8,
+        (b'i', 2) => DType::I16,
         (b'i', 4) => DType::I32,
         (b'i', 8) => DType::I64,
         (b'u', 1) => DType::U8,
@@ -191,8 +192,8 @@ fn dtype_of(descr: &Bound<'_, PyArrayDescr>) -> PyResult<DType> {
         _ if descr.str()? == "bfloat16" => DType::BF16,
         _ => {
             return Err(PyTypeError::new_err(format!(
-                "arrays of {descr} are not supported; use float16, bfloat16, float32, float64, int8, uint8, int32, \
-                 uint32, int64, bool, complex64 or complex128"
+                "arrays of {descr} are not supported; use float16, bfloat16, float32, float64, int8, uint8, int16, \
+                 int32, uint32, int64, bool, complex64 or complex128"
             )));
         }
     })
@@ -203,6 +204,7 @@ pub fn numpy_name(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "bool",
         DType::I8 => "int8",
+        DType::I16 => "int16",
         DType::I32 => "int32",
         DType::I64 => "int64",
         DType::U8 => "uint8",
@@ -221,6 +223,7 @@ fn describe(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyArrayDescr>> {
     let number = match dtype {
         DType::Bool => NPY_TYPES::NPY_BOOL,
         DType::I8 => NPY_TYPES::NPY_BYTE,
+        DType::I16 => NPY_TYPES::NPY_SHORT,
         DType::I32 => NPY_TYPES::NPY_INT,
         DType::I64 => NPY_TYPES::NPY_LONGLONG,
         DType::U8 => NPY_TYPES::NPY_UBYTE,

@@ -8,7 +8,7 @@ import pytest
 
 import shapewise as sw
 
-TYPES = "float16 float32 float64 int8 uint8 int32 uint32 int64 bool complex64 complex128".split()
+TYPES = "float16 float32 float64 int8 uint8 int16 int32 uint32 int64 bool complex64 complex128".split()
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -38,11 +38,13 @@ pub enum DType {
     C32,
     /// Complex number of two f64.
     C64,
+    /// 16-bit signed integer: kept, moved, cast and quantised to, not computed with.
+    I16,
 }
 
 impl DType {
     /// Every element type.
-    pub const ALL: [DType; 12] = [
+    pub const ALL: [DType; 13] = [
         DType::F32,
         DType::F64,
         DType::F16,
@@ -55,6 +57,7 @@ impl DType {
         DType::Bool,
         DType::C32,
         DType::C64,
+        DType::I16,
     ];
     /// The real floating-point types.
     pub const FLOATS: &'static [DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
@@ -63,7 +66,7 @@ impl DType {
     pub const fn size(self) -> usize {
         match self {
             DType::I8 | DType::U8 | DType::Bool => 1,
-            DType::F16 | DType::BF16 => 2,
+            DType::F16 | DType::BF16 | DType::I16 => 2,
             DType::F32 | DType::I32 | DType::U32 => 4,
             DType::F64 | DType::I64 | DType::C32 => 8,
             DType::C64 => 16,
@@ -96,6 +99,7 @@ impl DType {
             DType::Bool => "bool",
             DType::C32 => "c32",
             DType::C64 => "c64",
+            DType::I16 => "i16",
         }
     }
 
@@ -147,7 +151,7 @@ macro_rules! elements {
 
 elements! {
     f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i8 => I8, u8 => U8, i32 => I32, u32 => U32, i64 => I64,
-    bool => Bool, Complex<f32> => C32, Complex<f64> => C64,
+    bool => Bool, Complex<f32> => C32, Complex<f64> => C64, i16 => I16,
 }
 
 #[cfg(test)]
@@ -167,6 +171,6 @@ mod tests {
         macro_rules! check {
             ($($t:ty),*) => {$(assert_eq!(<$t as Element>::DTYPE.size(), size_of::<$t>());)*};
         }
-        check!(f32, f64, f16, bf16, i8, u8, i32, u32, i64, bool, Complex<f32>, Complex<f64>);
+        check!(f32, f64, f16, bf16, i8, u8, i32, u32, i64, bool, Complex<f32>, Complex<f64>, i16);
     }
 }

@@ -101,6 +101,7 @@ pub fn line(dtype: DType, len: usize, grade: Grade, random: &mut Random, pooled:
         DType::F64 => fill!(double),
         DType::F16 => fill!(|r| f16::from_f64(grade.real(r, 6e-5, 65504.0))),
         DType::BF16 => fill!(|r| bf16::from_f64(grade.real(r, 1e-38, 3e38))),
+        DType::I16 => fill!(|r| grade.integer(r, i64::from(i16::MIN), i64::from(i16::MAX)) as i16),
         DType::I8 => fill!(|r| grade.integer(r, i64::from(i8::MIN), i64::from(i8::MAX)) as i8),
         DType::U8 => fill!(|r| grade.integer(r, 0, i64::from(u8::MAX)) as u8),
         DType::I32 => fill!(|r| grade.integer(r, i64::from(i32::MIN), i64::from(i32::MAX)) as i32),

@@ -26,6 +26,7 @@ pub fn numbers(view: &TensorView<'_>) -> Numbers {
         DType::F16 => Numbers::Real(read!(f16, f64::from)),
         DType::BF16 => Numbers::Real(read!(bf16, f64::from)),
         DType::I8 => Numbers::Integer(read!(i8, i64::from)),
+        DType::I16 => Numbers::Integer(read!(i16, i64::from)),
         DType::U8 => Numbers::Integer(read!(u8, i64::from)),
         DType::I32 => Numbers::Integer(read!(i32, i64::from)),
         DType::U32 => Numbers::Integer(read!(u32, i64::from)),

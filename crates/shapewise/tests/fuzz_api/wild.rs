@@ -13,7 +13,7 @@ const AFFORDABLE: usize = 1 << 14;
 
 pub fn dtype(r: &mut Random) -> DType {
     // Mostly f32, so that operands often agree.
-    if r.below(2) == 0 { DType::F32 } else { DType::ALL[r.below(12)] }
+    if r.below(2) == 0 { DType::F32 } else { DType::ALL[r.below(DType::ALL.len())] }
 }
 
 fn size(r: &mut Random) -> usize {

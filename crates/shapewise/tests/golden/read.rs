@@ -96,6 +96,7 @@ fn stored(dtype: DType, data: &[&str], shape: &[usize]) -> Tensor {
         DType::BF16 => with!(f64, bf16::from_f64),
         DType::I8 => with!(i8, |x| x),
         DType::U8 => with!(u8, |x| x),
+        DType::I16 => with!(i16, |x| x),
         DType::I32 => with!(i32, |x| x),
         DType::U32 => with!(u32, |x| x),
         DType::I64 => with!(i64, |x| x),

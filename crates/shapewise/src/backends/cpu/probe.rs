@@ -98,7 +98,7 @@ fn tolerance(dtype: DType) -> f64 {
         DType::F64 | DType::C64 => 1e-10,
         DType::F16 => 1e-2,
         DType::BF16 => 5e-2,
-        DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::Bool => 0.0,
+        DType::I8 | DType::U8 | DType::I16 | DType::I32 | DType::U32 | DType::I64 | DType::Bool => 0.0,
     }
 }
 
@@ -131,6 +131,7 @@ fn to_f64(view: &TensorView<'_>) -> Result<Vec<f64>> {
         DType::F16 => widen!(f16, f64::from),
         DType::BF16 => widen!(bf16, f64::from),
         DType::I8 => widen!(i8, f64::from),
+        DType::I16 => widen!(i16, f64::from),
         DType::U8 => widen!(u8, f64::from),
         DType::I32 => widen!(i32, f64::from),
         DType::U32 => widen!(u32, f64::from),
@@ -172,6 +173,7 @@ fn fill(bytes: &mut [u8], dtype: DType, seed: u64, indices_below: Option<usize>,
         DType::F64 | DType::C64 => each!(f64, |x: f64| x * scale),
         DType::F16 => each!(f16, |x: f64| f16::from_f64(x * scale)),
         DType::BF16 => each!(bf16, |x: f64| bf16::from_f64(x * scale)),
+        DType::I16 => each!(i16, |x: f64| (x * 16.0) as i16),
         DType::I8 => each!(i8, |x: f64| (x * 16.0) as i8),
         DType::U8 => each!(u8, |x: f64| (x.abs() * 16.0) as u8),
         DType::I32 => each!(i32, |x: f64| (x * 16.0) as i32),

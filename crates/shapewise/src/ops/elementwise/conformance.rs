@@ -137,6 +137,7 @@ fn tensor_of(values: &[f64], dtype: DType, shape: &[usize]) -> Tensor {
         DType::F16 => make!(|&x| f16::from_f64(x)),
         DType::BF16 => make!(|&x| bf16::from_f64(x)),
         DType::I8 => make!(|&x| (x * 40.0) as i8),
+        DType::I16 => make!(|&x| (x * 9000.0) as i16),
         DType::U8 => make!(|&x| (x * 40.0) as u8),
         DType::I32 => make!(|&x| (x * 1e6) as i32),
         DType::U32 => make!(|&x| (x * 1e6) as u32),
@@ -159,6 +160,7 @@ fn numbers(tensor: &Tensor) -> Vec<Complex<f64>> {
         DType::F64 => all!(f64, |x| Complex::new(x, 0.0)),
         DType::F16 => all!(f16, |x| Complex::new(x.to_f64(), 0.0)),
         DType::BF16 => all!(bf16, |x| Complex::new(x.to_f64(), 0.0)),
+        DType::I16 => all!(i16, |x| Complex::new(x.into(), 0.0)),
         DType::I8 => all!(i8, |x| Complex::new(x.into(), 0.0)),
         DType::U8 => all!(u8, |x| Complex::new(x.into(), 0.0)),
         DType::I32 => all!(i32, |x| Complex::new(x.into(), 0.0)),
@@ -189,8 +191,8 @@ fn close(got: f64, right: f64, relative: f64, absolute: f64) -> bool {
 
 /// One random case on all kernels that accept it.
 fn check(rt: &Runtime, device: &CpuDevice, random: &mut Random, program: &Program) {
-    const TYPES: [DType; 12] = DType::ALL;
-    let dtype = if random.below(2) == 0 { DType::F32 } else { TYPES[random.below(12)] };
+    const TYPES: [DType; 13] = DType::ALL;
+    let dtype = if random.below(2) == 0 { DType::F32 } else { TYPES[random.below(TYPES.len())] };
     let types = [dtype; MAX_INPUTS];
     let Ok(result) = program.output_type(&types[..program.inputs()]) else { return };
     let lengths: &[usize] =

@@ -253,6 +253,7 @@ trait Castable: Copy {
     /// In single width, rounded once.
     fn single(self) -> f32;
     fn to_i8(self) -> i8;
+    fn to_i16(self) -> i16;
     fn to_u8(self) -> u8;
     fn to_i32(self) -> i32;
     fn to_u32(self) -> u32;
@@ -270,6 +271,8 @@ macro_rules! castable {
         #[inline(always)]
         fn to_i8(self) -> i8 { let $x = self; $real as i8 }
         #[inline(always)]
+        fn to_i16(self) -> i16 { let $x = self; $real as i16 }
+        #[inline(always)]
         fn to_u8(self) -> u8 { let $x = self; $real as u8 }
         #[inline(always)]
         fn to_i32(self) -> i32 { let $x = self; $real as i32 }
@@ -284,6 +287,7 @@ castable! {
     f64, x, x, Complex::new(x, 0.0), x != 0.0;
     i8, x, x, Complex::new(f64::from(x), 0.0), x != 0;
     u8, x, x, Complex::new(f64::from(x), 0.0), x != 0;
+    i16, x, x, Complex::new(f64::from(x), 0.0), x != 0;
     i32, x, x, Complex::new(f64::from(x), 0.0), x != 0;
     u32, x, x, Complex::new(f64::from(x), 0.0), x != 0;
     i64, x, x, Complex::new(x as f64, 0.0), x != 0;
@@ -300,6 +304,7 @@ unsafe fn cast(from: DType, to: DType, block: Block) {
             DType::F32 => cast_from::<f32>(to, block),
             DType::F64 => cast_from::<f64>(to, block),
             DType::I8 => cast_from::<i8>(to, block),
+            DType::I16 => cast_from::<i16>(to, block),
             DType::U8 => cast_from::<u8>(to, block),
             DType::I32 => cast_from::<i32>(to, block),
             DType::U32 => cast_from::<u32>(to, block),
@@ -323,6 +328,7 @@ unsafe fn cast_from<A: Castable>(to: DType, block: Block) {
             DType::BF16 => map1(a, block.result(), |a| bf16::from_f32(a.single()).to_f32()),
             DType::F64 => map1(a, block.result(), |a| a.parts().re),
             DType::I8 => map1(a, block.result(), A::to_i8),
+            DType::I16 => map1(a, block.result(), A::to_i16),
             DType::U8 => map1(a, block.result(), A::to_u8),
             DType::I32 => map1(a, block.result(), A::to_i32),
             DType::U32 => map1(a, block.result(), A::to_u32),

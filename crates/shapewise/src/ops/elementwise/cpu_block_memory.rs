@@ -27,6 +27,7 @@ pub(super) unsafe fn fill(to: *mut u8, value: f64, dtype: DType) {
             Value::C64(x) => repeat::<Complex<f64>>(to, x),
             Value::Int(x) => match dtype {
                 DType::I8 | DType::U8 => repeat(to, x as u8),
+                DType::I16 => repeat(to, x as u16),
                 DType::I32 | DType::U32 => repeat(to, x as u32),
                 _ => repeat(to, x),
             },
@@ -50,6 +51,7 @@ pub(super) unsafe fn load(isa: Isa, from: *const u8, dtype: DType, rows: Rows, t
     unsafe {
         match dtype.size() {
             1 => gather::<u8>(from, rows, to),
+            2 if dtype == DType::I16 => gather::<u16>(from, rows, to),
             2 => {
                 let mut narrow = [0_u16; BLOCK];
                 gather::<u16>(from, rows, narrow.as_mut_ptr().cast());
@@ -71,6 +73,7 @@ pub(super) unsafe fn store(isa: Isa, from: *const u8, to: *mut u8, dtype: DType,
     unsafe {
         match dtype.size() {
             1 => scatter::<u8>(from, to, rows),
+            2 if dtype == DType::I16 => scatter::<u16>(from, to, rows),
             2 => {
                 let mut narrow = [0_u16; BLOCK];
                 isa.run(Narrow(dtype, from.cast(), narrow.as_mut_ptr(), rows.2 * rows.3));

@@ -177,13 +177,15 @@ impl Function {
             Self::Add | Self::Sub | Self::Mul | Self::Div => {
                 (number || complex, "use min and max (and, or) on truth values, or cast to an integer")
             }
-            Self::Min | Self::Max | Self::Less | Self::LessEqual | Self::Greater | Self::GreaterEqual => {
-                (!complex, "complex numbers have no order; compare their abs")
-            }
+            Self::Min | Self::Max | Self::Less | Self::LessEqual | Self::Greater | Self::GreaterEqual => (
+                !complex && dtype != DType::I16,
+                "cast i16 to i32; complex numbers have no order: compare their abs",
+            ),
             Self::Neg => (signed || complex, "cast to a signed type"),
             Self::Abs => (number || complex, "cast to a number"),
             Self::Relu | Self::Clamp => (number, "cast to a real number"),
-            Self::Equal | Self::NotEqual | Self::Where | Self::Cast(_) => (true, ""),
+            Self::Equal | Self::NotEqual => (dtype != DType::I16, "cast to i32"),
+            Self::Where | Self::Cast(_) => (true, ""),
             Self::Pow
             | Self::Exp
             | Self::Log

@@ -47,7 +47,9 @@ impl Value {
                 Self::C32(z) => Complex::new(f64::from(z.re), f64::from(z.im)),
                 other => Complex::new(other.to_f64(), 0.0),
             }),
-            DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 => Self::Int(self.to_int(to)),
+            DType::I8 | DType::U8 | DType::I16 | DType::I32 | DType::U32 | DType::I64 => {
+                Self::Int(self.to_int(to))
+            }
         }
     }
 
@@ -79,6 +81,7 @@ impl Value {
                 let x = float.to_f64();
                 match to {
                     DType::I8 => i64::from(x as i8),
+                    DType::I16 => i64::from(x as i16),
                     DType::U8 => i64::from(x as u8),
                     DType::I32 => i64::from(x as i32),
                     DType::U32 => i64::from(x as u32),
@@ -105,6 +108,7 @@ fn wrap(i: i64, dtype: DType) -> i64 {
     match dtype {
         DType::I8 => i64::from(i as i8),
         DType::U8 => i64::from(i as u8),
+        DType::I16 => i64::from(i as i16),
         DType::I32 => i64::from(i as i32),
         DType::U32 => i64::from(i as u32),
         _ => i,

@@ -162,6 +162,7 @@ impl ReduceKind {
     pub fn output(self, input: DType) -> Option<DType> {
         let exact = input.is_integer() || input == DType::Bool;
         match self {
+            _ if input == DType::I16 => None,
             Self::Sum | Self::Prod => Some(if exact { DType::I64 } else { input }),
             Self::Cumulative(scan) => match scan.kind {
                 ScanKind::Sum => Self::Sum.output(input),

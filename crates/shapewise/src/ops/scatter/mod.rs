@@ -19,7 +19,7 @@ use super::reduce::resolve;
 use super::{Kernel, Operation, Request};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
-use crate::tensor::{Output, Tensor, TensorView};
+use crate::tensor::{DType, Output, Tensor, TensorView};
 
 /// What becomes of an element and of one that is put in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -203,6 +203,10 @@ impl Asked<'_, '_> {
             let found = source.layout().shape;
             let reason = format!("the index asks for a source of {shape}, not {found}");
             return Err(Error::ShapeMismatch { operation, reason });
+        }
+        if x.dtype() == DType::I16 {
+            let hint = "cast to i32".into();
+            return Err(Error::UnsupportedDType { operation, dtype: x.dtype(), hint });
         }
         if x.dtype().is_complex() && matches!(combine, Combine::Max | Combine::Min) {
             let hint = "complex numbers have no order; use set, add or prod".into();

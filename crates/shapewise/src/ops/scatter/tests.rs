@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::ops::testing::{agree, runtime};
-use crate::tensor::DType;
 use proptest::prelude::*;
 
 const ALL: [Combine; 5] = [Combine::Set, Combine::Add, Combine::Prod, Combine::Max, Combine::Min];

@@ -252,8 +252,8 @@ impl Runtime {
 /// The shape of the result, `k` long along the axis if that is given.
 fn checked(operation: &'static str, x: &TensorView<'_>, axis: isize, k: Option<usize>) -> Result<Shape> {
     let axis = resolve(axis, x.rank())?;
-    if x.dtype().is_complex() {
-        let hint = "complex numbers have no order; sort a part or the magnitude".into();
+    if x.dtype().is_complex() || x.dtype() == DType::I16 {
+        let hint = "complex numbers have no order: sort a part or the magnitude; cast i16 to i32".into();
         return Err(Error::UnsupportedDType { operation, dtype: x.dtype(), hint });
     }
     let mut shape = x.layout().shape;

@@ -29,6 +29,7 @@ pub fn units() -> Vec<Load> {
         unit(DType::BF16, bf16::from_f32(0.99), bf16::from_f32(0.01)),
         unit(DType::I8, 3_i8, 1),
         unit(DType::U8, 3_u8, 1),
+        unit(DType::I16, 3_i16, 1),
         unit(DType::I32, 3_i32, 1),
         unit(DType::U32, 3_u32, 1),
         unit(DType::I64, 3_i64, 1),
@@ -123,6 +124,7 @@ macro_rules! integers {
 integers! {
     i8, i32, ":e", ":w";
     u8, u32, ":e", ":w";
+    i16, i32, ":e", ":w";
     u16, u32, ":e", ":w";
     i32, i32, ":e", ":w";
     u32, u32, ":e", ":w";
