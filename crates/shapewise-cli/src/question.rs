@@ -9,6 +9,7 @@ use shapewise::ops::fft::FftOptions;
 use shapewise::ops::norm::NormOptions;
 use shapewise::ops::pad::Border;
 use shapewise::ops::pool::PoolOptions;
+use shapewise::ops::quantize::{IntegerOptions, QuantType, Quantization};
 use shapewise::ops::reduce::Over;
 use shapewise::ops::rnn::{Nonlinearity, RnnOptions, RnnWeights};
 use shapewise::ops::sort::Order;
@@ -30,6 +31,9 @@ pub const EXAMPLES: &str = "Operations:
   cumsum cumprod cummax cummin A            along the last axis
   pad A                 one element of zero on each side of the last two axes
   sort argsort topk A   along the last axis; topk: the largest tenth
+  quantize dequantize A to i8 and back, per tensor
+  matmul_integer A B    u8 with i8; qmatmul A B requantised to u8
+  matmul_int4 matmul_int8 X W                f32 with packed weights, outputs x inputs, in blocks of 32
   embedding T I         rows of a table, one for each of as many indices as I has elements
   spmv A, spmm A X      a sparse matrix with --nonzeros in each row times a vector, a matrix
 
@@ -113,6 +117,21 @@ const OPERATIONS: &[(&str, usize, Ask)] = &[
         let tenth = x[0].shape().last().map_or(0, |n| n.div_ceil(10));
         Ok(rt.topk(&x[0], tenth, -1, Order::Descending)?.0)
     }),
+    ("quantize", 1, |rt, x, _| rt.quantize(&x[0], &per_tensor(QuantType::I8)?)),
+    ("dequantize", 1, |rt, x, _| {
+        rt.dequantize(&Tensor::zeros(x[0].shape(), DType::I8)?, &per_tensor(QuantType::I8)?)
+    }),
+    ("matmul_integer", 2, |rt, x, _| {
+        let (a, b) = (Tensor::zeros(x[0].shape(), DType::U8)?, Tensor::zeros(x[1].shape(), DType::I8)?);
+        rt.matmul_integer(&a, &b, &IntegerOptions::new())
+    }),
+    ("qmatmul", 2, |rt, x, _| {
+        let (a, b) = (Tensor::zeros(x[0].shape(), DType::U8)?, Tensor::zeros(x[1].shape(), DType::I8)?);
+        let (unsigned, signed) = (per_tensor(QuantType::U8)?, per_tensor(QuantType::I8)?);
+        rt.qmatmul(&a, &unsigned, &b, &signed, &unsigned)
+    }),
+    ("matmul_int4", 2, |rt, x, _| quantised_weights(rt, x, QuantType::I4)),
+    ("matmul_int8", 2, |rt, x, _| quantised_weights(rt, x, QuantType::I8)),
     ("embedding", 2, |rt, x, _| rt.embedding(&x[0], &Tensor::zeros(x[1].shape(), DType::I64)?)),
     ("softmax", 1, |rt, x, _| rt.softmax(&x[0], -1)),
     ("log_softmax", 1, |rt, x, _| rt.log_softmax(&x[0], -1)),
@@ -148,6 +167,20 @@ fn recurrent(
 ) -> shapewise::Result<Tensor> {
     let bias = Tensor::zeros(&x[1].shape()[..x[1].rank().min(1)], x[1].dtype())?;
     call(RnnWeights::new(&x[1], &x[2]).bias(&bias, &bias))
+}
+
+fn per_tensor(kind: QuantType) -> shapewise::Result<Quantization> {
+    Quantization::per_tensor(kind, 0.1, 3)
+}
+
+fn quantised_weights(rt: &Runtime, x: &[Tensor], kind: QuantType) -> shapewise::Result<Tensor> {
+    let mut scales = x[1].shape().to_vec();
+    scales.last_mut().into_iter().for_each(|n| *n = n.div_ceil(32));
+    let how = Quantization::per_block(kind, 32, &Tensor::full(0.1f32, &scales)?, None)?;
+    let mut bytes = x[1].shape().to_vec();
+    bytes.last_mut().into_iter().for_each(|n| *n = *n * kind.bits() / 8);
+    let weights = rt.pack_quantized(&Tensor::zeros(&bytes, kind.dtype())?, &how)?;
+    rt.matmul_quantized(&x[0], &weights)
 }
 
 /// Padding by half the kernel; groups as the channels of input and weights say.

@@ -6,6 +6,11 @@ use crate::workload::{Conv, Over, Pointwise, Task, Transform};
 /// Added to the variance in both norms.
 pub const EPSILON: f32 = 1e-5;
 
+/// The scale of conversions to i8.
+pub const QUANT_SCALE: f32 = 0.01;
+/// Their zero point.
+pub const QUANT_ZERO: i32 = 3;
+
 /// Entries of the answer that are compared with the reference.
 const SAMPLED: usize = 64;
 
@@ -95,6 +100,16 @@ impl Problem {
         (0..n * per_row).map(|entry| column(all, entry, n, per_row) as u32).collect()
     }
 
+    /// An input as i8.
+    pub fn signed(&self, place: usize) -> Vec<i8> {
+        self.inputs[place].iter().map(|&v| signed(v)).collect()
+    }
+
+    /// An input as u8 below 128, as activations that must not saturate are.
+    pub fn unsigned(&self, place: usize) -> Vec<u8> {
+        self.inputs[place].iter().map(|&v| unsigned(v)).collect()
+    }
+
     /// The largest error of an answer as a multiple of what is allowed: right when at most 1.
     pub fn error(&self, answer: &[f32]) -> f64 {
         if answer.len() != self.task.output_len() || answer.iter().any(|v| !v.is_finite()) {
@@ -118,7 +133,8 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         Task::Rnn(rnn) => rnn.lengths().to_vec(),
         Task::Transpose { n } => vec![n * n],
         Task::Gather { rows, cols, picks } => vec![rows * cols, picks],
-        Task::Sort { n } | Task::TopK { n, .. } => vec![n],
+        Task::Sort { n } | Task::TopK { n, .. } | Task::Quantize { n } | Task::Dequantize { n } => vec![n],
+        Task::IntegerMatmul { m, k, n } => vec![m * k, k * n],
         Task::Sparse { n, per_row, cols } => vec![n * cols, n * per_row, n * per_row],
     };
     let mut inputs: Vec<_> = lengths.iter().enumerate().map(|(i, &len)| Buffer::random(len, i)).collect();
@@ -130,6 +146,14 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         _ => {}
     }
     inputs
+}
+
+fn signed(v: f32) -> i8 {
+    (v * 128.0) as i8
+}
+
+fn unsigned(v: f32) -> u8 {
+    ((v + 1.0) * 64.0) as u8
 }
 
 /// A row from a number in [-1, 1).
@@ -207,6 +231,23 @@ fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
         Task::Gather { rows, cols, .. } => {
             let row = pick(inputs[input::Y][index / cols], rows);
             moved(index, x[row * cols + index % cols])
+        }
+        Task::IntegerMatmul { k, n, .. } => {
+            let (y, row) = (&inputs[input::Y], &x[index / n * k..][..k]);
+            let products = row
+                .iter()
+                .enumerate()
+                .map(|(p, &a)| f64::from(unsigned(a)) * f64::from(signed(y[p * n + index % n])));
+            let value: f64 = products.sum();
+            // Exact but for its way through f32.
+            Point { index, value, allowed: f64::from(f32::EPSILON) * (value.abs() + 1.0) }
+        }
+        Task::Quantize { .. } => {
+            let rounded = (x[index] / QUANT_SCALE).round_ties_even() + QUANT_ZERO as f32;
+            moved(index, rounded.clamp(-128.0, 127.0))
+        }
+        Task::Dequantize { .. } => {
+            moved(index, (i32::from(signed(x[index])) - QUANT_ZERO) as f32 * QUANT_SCALE)
         }
         Task::Sparse { n, per_row, cols } => {
             let row = index / cols;

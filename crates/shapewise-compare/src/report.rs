@@ -107,12 +107,16 @@ impl Verdict {
 /// What each case must reach against the fastest of all peers.
 fn bar_all(group: Group) -> f64 {
     match group {
-        Group::Conv | Group::Matmul => 0.95,
+        Group::Conv | Group::IntegerMatmul | Group::Matmul => 0.95,
         Group::Depthwise | Group::SparseMatrix => 2.0,
-        Group::SparseVector => 1.2,
-        Group::Attention | Group::Elementwise | Group::Fft | Group::Moving | Group::ReduceAndNorm => 1.0,
-        Group::Lstm => 1.0,
-        Group::Gru => 1.2,
+        Group::SparseVector | Group::Gru => 1.2,
+        Group::Attention
+        | Group::Elementwise
+        | Group::Fft
+        | Group::Lstm
+        | Group::Moving
+        | Group::Quantize
+        | Group::ReduceAndNorm => 1.0,
     }
 }
 
@@ -120,7 +124,13 @@ fn bar_all(group: Group) -> f64 {
 fn bar_mean(group: Group) -> f64 {
     match group {
         Group::Matmul => 1.05,
-        Group::Attention | Group::Conv | Group::Elementwise | Group::Moving | Group::Lstm => 1.0,
+        Group::Attention
+        | Group::Conv
+        | Group::Elementwise
+        | Group::Lstm
+        | Group::Moving
+        | Group::Quantize => 1.0,
+        Group::IntegerMatmul => 0.95,
         Group::Depthwise | Group::SparseMatrix => 2.0,
         Group::Fft => 1.3,
         Group::ReduceAndNorm | Group::SparseVector | Group::Gru => 1.2,

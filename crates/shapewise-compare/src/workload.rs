@@ -11,7 +11,7 @@ use std::fmt;
 pub const DEFAULT_LIST: &str = include_str!("../workloads.json");
 
 /// Kinds of the list format that Shapewise does not offer yet: skipped with a word, not an error.
-const NOT_YET: [&str; 2] = ["int8mm", "quant"];
+const NOT_YET: [&str; 0] = [];
 
 /// One named piece of work.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +51,12 @@ pub enum Task {
     Transpose { n: usize },
     /// `picks` random rows of a table.
     Gather { rows: usize, cols: usize, picks: usize },
+    /// C[m,n] = A[m,k] · B[k,n] of unsigned and signed bytes, summed in i32.
+    IntegerMatmul { m: usize, k: usize, n: usize },
+    /// n numbers as i8 with a scale and a zero point.
+    Quantize { n: usize },
+    /// n of i8 back to numbers.
+    Dequantize { n: usize },
     /// n numbers in rising order.
     Sort { n: usize },
     /// The k largest of n numbers, falling.
@@ -135,6 +141,8 @@ impl Task {
             Self::Fft { .. } => Group::Fft,
             Self::Sparse { cols: 1, .. } => Group::SparseVector,
             Self::Sparse { .. } => Group::SparseMatrix,
+            Self::IntegerMatmul { .. } => Group::IntegerMatmul,
+            Self::Quantize { .. } | Self::Dequantize { .. } => Group::Quantize,
             _ => Group::ReduceAndNorm,
         }
     }
@@ -157,7 +165,8 @@ impl Task {
             Self::Transpose { n } => n * n,
             Self::Sparse { n, cols, .. } => n * cols,
             Self::Gather { cols, picks, .. } => picks * cols,
-            Self::Sort { n } => n,
+            Self::IntegerMatmul { m, n, .. } => m * n,
+            Self::Sort { n } | Self::Quantize { n } | Self::Dequantize { n } => n,
             Self::TopK { k, .. } => k,
         }
     }
@@ -192,6 +201,8 @@ impl Task {
             Self::Transpose { n } => product(&[2, n, n]),
             Self::Sparse { n, per_row, cols } => product(&[2, n, cols]) + product(&[3, n, per_row]),
             Self::Gather { rows, cols, picks } => product(&[rows, cols]) + product(&[picks, cols + 1]),
+            Self::IntegerMatmul { m, k, n } => product(&[m, k]) + product(&[k, n]) + product(&[m, n]),
+            Self::Quantize { n } | Self::Dequantize { n } => product(&[3, n]),
             Self::Sort { n } | Self::TopK { n, .. } => product(&[3, n]),
         }
     }
@@ -224,6 +235,10 @@ pub enum Group {
     Lstm,
     /// Gated recurrent units.
     Gru,
+    /// Products of bytes.
+    IntegerMatmul,
+    /// Conversions to bytes and back.
+    Quantize,
 }
 
 impl fmt::Display for Group {
@@ -241,6 +256,8 @@ impl fmt::Display for Group {
             Self::Attention => "attention",
             Self::Lstm => "lstm",
             Self::Gru => "gru",
+            Self::IntegerMatmul => "integer matmul",
+            Self::Quantize => "quantise",
         })
     }
 }
@@ -351,6 +368,12 @@ impl<'a> Entry<'a> {
                 causal: self.flag("causal")?,
             },
             "rnn" => Task::Rnn(self.rnn()?),
+            "int8mm" => Task::IntegerMatmul { m: self.size("m")?, k: self.size("k")?, n: self.size("n")? },
+            "quant" => match self.text("op")? {
+                "quantize" => Task::Quantize { n: self.size("n")? },
+                "dequantize" => Task::Dequantize { n: self.size("n")? },
+                other => bail!("unknown conversion `{other}`: expected quantize or dequantize"),
+            },
             "transpose" => Task::Transpose { n: self.size("n")? },
             "gather" => Task::Gather {
                 rows: self.size("rows")?,
@@ -375,7 +398,7 @@ impl<'a> Entry<'a> {
             known if NOT_YET.contains(&known) => return Ok(None),
             other => bail!(
                 "unknown kind `{other}`: expected conv, matmul, elementwise, fft, reduce, softmax, layernorm, batchnorm, \
-                 attention, rnn, transpose, gather, sparse, sort or topk"
+                 attention, rnn, transpose, gather, int8mm, quant, sparse, sort or topk"
             ),
         };
         Ok(Some(task))
@@ -453,7 +476,7 @@ mod tests {
     #[test]
     fn default_list_parses() {
         let list = parse(DEFAULT_LIST).unwrap();
-        assert_eq!(list.workloads.len(), 64);
+        assert_eq!(list.workloads.len(), 69);
         assert!(list.skipped.is_empty());
     }
 
@@ -462,7 +485,7 @@ mod tests {
         let list = parse(
             r#"[{"name":"a","kind":"matmul","batch":3,"m":1,"k":2,"n":5,"tb":true},
                 {"name":"b","kind":"reduce","op":"col","rows":2,"cols":4},
-                {"name":"c","kind":"int8mm"}]"#,
+                {"name":"c","kind":"rnn"}]"#,
         )
         .unwrap();
         assert_eq!(list.workloads[0].task, Task::Matmul { batch: 3, m: 1, k: 2, n: 5, transposed: true });
@@ -487,7 +510,7 @@ mod tests {
             message("[{\"name\":\"x\",\"kind\":\"softmax\",\"rows\":99999999,\"cols\":99999999}]")
                 .contains("more than 8 GiB")
         );
-        let twice = "[{\"name\":\"x\",\"kind\":\"fft\"},\n{\"name\":\"x\",\"kind\":\"fft\"}]";
+        let twice = "[{\"name\":\"x\",\"kind\":\"rnn\"},\n{\"name\":\"x\",\"kind\":\"rnn\"}]";
         assert_eq!(message(twice), "entry 2 (line 2) `x`: the name appears twice");
     }
 

@@ -27,6 +27,8 @@ mod numbers;
 mod pad;
 #[path = "golden/pool.rs"]
 mod pool;
+#[path = "golden/quantize.rs"]
+mod quantize;
 #[path = "golden/read.rs"]
 mod read;
 #[path = "golden/reduce.rs"]

@@ -2,6 +2,7 @@
 
 mod attention;
 mod pool;
+mod quantize;
 mod rnn;
 mod sparse;
 
@@ -37,6 +38,9 @@ pub fn workloads(runtime: &Runtime) -> Result<Vec<Workload>> {
         suite.moving()?;
         suite.pool()?;
         suite.rnn()?;
+        suite.quantize()?;
+        suite.integer_matmul()?;
+        suite.quantized_matmul()?;
         suite.indexed()?;
         suite.sort()?;
         suite.sparse()?;

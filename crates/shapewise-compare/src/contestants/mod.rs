@@ -6,6 +6,7 @@
 mod c_blas;
 mod fft;
 mod ours;
+mod quantised;
 mod rnn;
 mod rust_attention;
 mod rust_conv;
@@ -125,6 +126,9 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
         Task::Fft { .. } => fft::enter(problem, threads),
         Task::Rnn(sizes) => rnn::enter(problem, &sizes)?,
         Task::Sparse { .. } => sparse::enter(problem, threads)?,
+        Task::IntegerMatmul { .. } | Task::Quantize { .. } | Task::Dequantize { .. } => {
+            quantised::enter(problem)
+        }
         Task::Softmax { .. } | Task::LayerNorm { .. } | Task::BatchNorm { .. } => rust_norm::enter(problem)?,
     });
     all.retain(|c| c.name().starts_with(OURS) || setup.wants(c.name()));

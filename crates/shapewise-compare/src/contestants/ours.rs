@@ -65,6 +65,9 @@ pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>
         Task::Sum { over, rows, cols } => sum(problem, runtime, over, rows, cols),
         Task::Fft { .. } => super::fft::ours(problem, runtime),
         Task::Sparse { .. } => super::sparse::ours(problem, runtime),
+        Task::IntegerMatmul { .. } | Task::Quantize { .. } | Task::Dequantize { .. } => {
+            super::quantised::ours(problem, runtime)
+        }
         Task::Softmax { rows, cols } => {
             let x = tensor(problem, input::X, &[rows, cols])?;
             let out = Tensor::zeros(&[rows, cols], DType::F32)?;

@@ -280,8 +280,11 @@ fn attribute(operation: &Operation) -> f32 {
                 NormKind::Group { .. } => 4.0,
             } + extras
         }
+        Operation::IntegerMatmul(a) => a.feature(),
         Operation::Pool(a) => a.feature(),
         Operation::Pad(a) => a.feature(),
+        Operation::Quantize(a) => a.feature(),
+        Operation::QuantizedMatmul(a) => a.feature(),
         Operation::Reduce(a) => match a.kind {
             ReduceKind::Sum => 0.0,
             ReduceKind::Mean => 1.0,

@@ -78,8 +78,11 @@ fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {
             let [scale, bias] = [a.scale, a.bias].map(u8::from);
             write!(out, " axis {} {scale}{bias} eps {:x}", a.axis, a.eps().to_bits())
         }
+        Operation::IntegerMatmul(a) => a.write_key(out),
         Operation::Pool(a) => a.write_key(out),
         Operation::Pad(a) => a.write_key(out),
+        Operation::Quantize(a) => a.write_key(out),
+        Operation::QuantizedMatmul(a) => a.write_key(out),
         Operation::Reduce(a) => {
             write!(out, " {} axes {}", a.kind.name(), a.axes)?;
             match a.kind {

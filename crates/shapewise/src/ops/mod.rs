@@ -16,6 +16,7 @@ pub mod norm;
 pub mod pad;
 mod parameters;
 pub mod pool;
+pub mod quantize;
 pub mod reduce;
 pub mod rnn;
 pub mod scatter;
@@ -65,10 +66,16 @@ pub enum Operation {
     Norm(norm::NormAttributes),
     /// Matrix product with a right operand that was packed before.
     PackedMatmul(matmul::MatmulAttributes),
+    /// Product of integers, requantised or not.
+    IntegerMatmul(quantize::IntegerMatmulAttributes),
     /// The largest or the mean of moving windows.
     Pool(pool::PoolAttributes),
     /// A border around a tensor.
     Pad(pad::PadAttributes),
+    /// Real numbers to integers that stand for them, back, and between such integers.
+    Quantize(quantize::QuantizeAttributes),
+    /// Matrix product with quantised weights that were packed before.
+    QuantizedMatmul(quantize::QuantizedMatmulAttributes),
     /// Elements along some axes to one result.
     Reduce(reduce::ReduceAttributes),
     /// One layer of a recurrent network in one direction.
@@ -106,10 +113,16 @@ pub enum OperationKind {
     Norm,
     /// Matrix product with a right operand that was packed before.
     PackedMatmul,
+    /// Product of integers.
+    IntegerMatmul,
     /// The largest or the mean of moving windows.
     Pool,
     /// A border around a tensor.
     Pad,
+    /// Real numbers to integers that stand for them, and back.
+    Quantize,
+    /// Matrix product with quantised weights that were packed before.
+    QuantizedMatmul,
     /// Elements along some axes to one result.
     Reduce,
     /// One layer of a recurrent network in one direction.
@@ -144,6 +157,9 @@ impl OperationKind {
         OperationKind::Sort,
         OperationKind::Sparse,
         OperationKind::PackedMatmul,
+        OperationKind::Quantize,
+        OperationKind::IntegerMatmul,
+        OperationKind::QuantizedMatmul,
     ];
 
     /// The name in kernels' names and on the command line.
@@ -158,8 +174,11 @@ impl OperationKind {
             Self::Matmul => "matmul",
             Self::Norm => "norm",
             Self::PackedMatmul => "packed_matmul",
+            Self::IntegerMatmul => "integer_matmul",
             Self::Pool => "pool",
             Self::Pad => "pad",
+            Self::Quantize => "quantize",
+            Self::QuantizedMatmul => "quantized_matmul",
             Self::Reduce => "reduce",
             Self::Rnn => "rnn",
             Self::Scatter => "scatter",
@@ -181,8 +200,11 @@ impl OperationKind {
             Self::Matmul => matmul::KERNELS,
             Self::Norm => norm::KERNELS,
             Self::PackedMatmul => matmul::PACKED_KERNELS,
+            Self::IntegerMatmul => quantize::INTEGER_KERNELS,
             Self::Pool => pool::KERNELS,
             Self::Pad => pad::KERNELS,
+            Self::Quantize => quantize::KERNELS,
+            Self::QuantizedMatmul => quantize::WEIGHT_KERNELS,
             Self::Reduce => reduce::KERNELS,
             Self::Rnn => rnn::KERNELS,
             Self::Scatter => scatter::KERNELS,
@@ -206,8 +228,11 @@ impl Operation {
             Self::Matmul(_) => OperationKind::Matmul,
             Self::Norm(_) => OperationKind::Norm,
             Self::PackedMatmul(_) => OperationKind::PackedMatmul,
+            Self::IntegerMatmul(_) => OperationKind::IntegerMatmul,
             Self::Pool(_) => OperationKind::Pool,
             Self::Pad(_) => OperationKind::Pad,
+            Self::Quantize(_) => OperationKind::Quantize,
+            Self::QuantizedMatmul(_) => OperationKind::QuantizedMatmul,
             Self::Reduce(_) => OperationKind::Reduce,
             Self::Rnn(_) => OperationKind::Rnn,
             Self::Scatter(_) => OperationKind::Scatter,
@@ -250,8 +275,11 @@ impl fmt::Display for Operation {
             Self::Matmul(attributes) => write!(f, "matmul{attributes}"),
             Self::Norm(attributes) => write!(f, "{attributes}"),
             Self::PackedMatmul(attributes) => write!(f, "packed_matmul{attributes}"),
+            Self::IntegerMatmul(attributes) => write!(f, "{attributes}"),
             Self::Pool(attributes) => write!(f, "{attributes}"),
             Self::Pad(attributes) => write!(f, "{attributes}"),
+            Self::Quantize(attributes) => write!(f, "{attributes}"),
+            Self::QuantizedMatmul(attributes) => write!(f, "{attributes}"),
             Self::Reduce(attributes) => write!(f, "reduce {attributes}"),
             Self::Rnn(attributes) => write!(f, "{attributes}"),
             Self::Scatter(attributes) => write!(f, "{attributes}"),

@@ -16,6 +16,7 @@ mod norm;
 mod packed;
 mod pad;
 mod pool;
+mod quantize;
 mod reduce;
 mod rnn;
 mod runner;

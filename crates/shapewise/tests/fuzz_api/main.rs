@@ -5,6 +5,7 @@ mod attention;
 mod data;
 mod operations;
 mod pool;
+mod quantize;
 mod rnn;
 mod sparse;
 mod tensors;

@@ -20,6 +20,7 @@ NUMPY = {
     "bf16": np.float32,  # numpy has none: f32 that went through `to_bf16`
     "i8": np.int8,
     "u8": np.uint8,
+    "i16": np.int16,
     "i32": np.int32,
     "u32": np.uint32,
     "i64": np.int64,
@@ -154,13 +155,14 @@ def main():
     import moving
     import norm
     import pool
+    import quantize
     import reduce
     import rnn
     import softmax
     import sparse
 
     rooms = {room.__name__: room.cases for room in [attention, conv, matmul, elementwise, fft, reduce, rnn, softmax, norm, pool, sparse]}
-    for name, cases in (rooms | moving.ROOMS).items():
+    for name, cases in (rooms | moving.ROOMS | quantize.ROOMS).items():
         file = File(name)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # empty means are NaN, as wanted

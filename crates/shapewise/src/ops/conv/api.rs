@@ -92,7 +92,7 @@ impl Runtime {
 
 /// Which of the calls it is.
 #[derive(Clone, Copy)]
-pub(super) struct Which {
+pub(in crate::ops) struct Which {
     pub name: &'static str,
     pub axes: usize,
     pub transposed: bool,
@@ -139,9 +139,9 @@ fn arranged(layout: &Layout, axes: impl Iterator<Item = Option<usize>>) -> Resul
 }
 
 /// A convolution that was checked.
-pub(super) struct Plan {
+pub(in crate::ops) struct Plan {
     which: Which,
-    attributes: ConvAttributes,
+    pub attributes: ConvAttributes,
     pub groups: usize,
     /// Of the result as the user sees it.
     pub shape: Shape,
@@ -160,6 +160,16 @@ impl Plan {
         options: &ConvOptions<'_>,
     ) -> Result<Self> {
         check_types(which.name, x, weights, options)?;
+        Self::of_any_type(which, x, weights, options)
+    }
+
+    /// Shapes and options alone.
+    pub fn of_any_type(
+        which: Which,
+        x: &TensorView<'_>,
+        weights: &TensorView<'_>,
+        options: &ConvOptions<'_>,
+    ) -> Result<Self> {
         for (what, view) in [("input", x), ("weights", weights)] {
             if view.rank() != which.axes + 2 {
                 let (rank, found) = (which.axes + 2, view.layout().shape);

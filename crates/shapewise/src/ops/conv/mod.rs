@@ -30,6 +30,7 @@ use std::fmt::{self, Write};
 use super::{Activation, Kernel};
 use crate::backends::cpu::simd::Isa;
 
+pub(super) use api::{Plan, Which};
 pub use options::{ConvLayout, ConvOptions};
 pub use packed::PackedConv;
 

@@ -50,9 +50,9 @@ pub struct ConvOptions<'a> {
     output_padding: ArrayVec<usize, MOST>,
     pub(super) padding: Padding,
     groups: Option<usize>,
-    pub(super) layout: ConvLayout,
-    pub(super) bias: Option<TensorView<'a>>,
-    pub(super) activation: Activation,
+    pub(in crate::ops) layout: ConvLayout,
+    pub(in crate::ops) bias: Option<TensorView<'a>>,
+    pub(in crate::ops) activation: Activation,
 }
 
 impl<'a> ConvOptions<'a> {

@@ -197,13 +197,7 @@ fn fill_sides<'a>(
     if out.layout().shape != sides.shape {
         return Err(misfit(&sides.shape, &out));
     }
-    let mut layout = *out.layout();
-    if sides.column {
-        layout = with_axis(&layout, false)?;
-    }
-    if sides.row {
-        layout = with_axis(&layout, true)?;
-    }
+    let layout = sides.output(out.layout())?;
     let (a, b) = (a.with_layout(sides.a)?, b.with_layout(sides.b)?);
     push(request, &a, &b, fused, &mut out.with_layout(layout)?);
     Ok(())
@@ -220,18 +214,30 @@ fn mismatch(reason: String) -> Error {
 }
 
 /// The operands as matrices with the same batch axes.
-struct Sides {
-    a: Layout,
-    b: Layout,
+pub(in crate::ops) struct Sides {
+    pub a: Layout,
+    pub b: Layout,
     /// Of the result as the user sees it.
-    shape: Shape,
+    pub shape: Shape,
     /// Axes that vectors were given and the result does not have.
     row: bool,
     column: bool,
 }
 
 impl Sides {
-    fn new(a: &TensorView<'_>, b: &TensorView<'_>) -> Result<Self> {
+    /// The layout of the result with the axes of vectors.
+    pub fn output(&self, layout: &Layout) -> Result<Layout> {
+        let mut layout = *layout;
+        if self.column {
+            layout = with_axis(&layout, false)?;
+        }
+        if self.row {
+            layout = with_axis(&layout, true)?;
+        }
+        Ok(layout)
+    }
+
+    pub fn new(a: &TensorView<'_>, b: &TensorView<'_>) -> Result<Self> {
         let (row, column) = (a.rank() == 1, b.rank() == 1);
         let left = if row { with_axis(a.layout(), true)? } else { *a.layout() };
         let right = if column { with_axis(b.layout(), false)? } else { *b.layout() };

@@ -36,6 +36,7 @@ use std::fmt;
 use super::{Activation, Kernel};
 
 pub use api::Fused;
+pub(super) use api::Sides;
 pub(super) use cpu_reference::apply;
 pub use prepacked::{PACKED_KERNELS, PackedRhs};
 
