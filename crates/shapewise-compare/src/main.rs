@@ -114,7 +114,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
 
 /// The workloads that were asked for.
 fn load(arguments: &Arguments) -> Result<Vec<Workload>> {
-    let list = match &arguments.workloads {
+    let mut workloads = match &arguments.workloads {
         Some(path) => {
             let text =
                 std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -122,13 +122,7 @@ fn load(arguments: &Arguments) -> Result<Vec<Workload>> {
         }
         None => workload::parse(workload::DEFAULT_LIST)?,
     };
-    let wanted = |name: &String| workload::matches(name, &arguments.filter);
-    let skipped = list.skipped.iter().filter(|name| wanted(name)).count();
-    if skipped > 0 {
-        eprintln!("{skipped} workloads are of kinds that Shapewise does not offer yet and are left out");
-    }
-    let mut workloads = list.workloads;
-    workloads.retain(|w| wanted(&w.name));
+    workloads.retain(|w| workload::matches(&w.name, &arguments.filter));
     if workloads.is_empty() {
         bail!("no workload's name contains `{}`", arguments.filter);
     }

@@ -10,9 +10,6 @@ use std::fmt;
 /// The list that is run when no file is given.
 pub const DEFAULT_LIST: &str = include_str!("../workloads.json");
 
-/// Kinds of the list format that Shapewise does not offer yet: skipped with a word, not an error.
-const NOT_YET: [&str; 0] = [];
-
 /// One named piece of work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
@@ -262,20 +259,11 @@ impl fmt::Display for Group {
     }
 }
 
-/// A parsed list: what can be run, and the names of entries whose kind Shapewise does not offer yet.
-#[derive(Debug, Default)]
-pub struct List {
-    /// The workloads, in the order of the file.
-    pub workloads: Vec<Workload>,
-    /// Entries of a known kind that is not offered yet.
-    pub skipped: Vec<String>,
-}
-
 /// Reads a list of workloads; an error names the entry and the line where it starts.
-pub fn parse(text: &str) -> Result<List> {
+pub fn parse(text: &str) -> Result<Vec<Workload>> {
     let entries: Vec<&RawValue> =
         serde_json::from_str(text).context("the workload list must be a JSON array of objects")?;
-    let mut list = List::default();
+    let mut list = Vec::new();
     let mut names = HashSet::new();
     for (index, raw) in entries.iter().enumerate() {
         let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
@@ -289,11 +277,11 @@ pub fn parse(text: &str) -> Result<List> {
         if !names.insert(name.to_owned()) {
             bail!("{place}: the name appears twice");
         }
-        match entry.task().with_context(|| place.clone())? {
-            Some(task) if task.elements() > MOST_ELEMENTS => bail!("{place}: needs more than 8 GiB"),
-            Some(task) => list.workloads.push(Workload { name: name.to_owned(), task }),
-            None => list.skipped.push(name.to_owned()),
+        let task = entry.task().with_context(|| place.clone())?;
+        if task.elements() > MOST_ELEMENTS {
+            bail!("{place}: needs more than 8 GiB");
         }
+        list.push(Workload { name: name.to_owned(), task });
     }
     Ok(list)
 }
@@ -331,7 +319,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    fn task(&self) -> Result<Option<Task>> {
+    fn task(&self) -> Result<Task> {
         let kind = self.text("kind")?;
         let task = match kind {
             "conv" => Task::Conv(self.conv()?),
@@ -395,13 +383,12 @@ impl<'a> Entry<'a> {
                 }
                 Task::TopK { n, k }
             }
-            known if NOT_YET.contains(&known) => return Ok(None),
             other => bail!(
                 "unknown kind `{other}`: expected conv, matmul, elementwise, fft, reduce, softmax, layernorm, batchnorm, \
                  attention, rnn, transpose, gather, int8mm, quant, sparse, sort or topk"
             ),
         };
-        Ok(Some(task))
+        Ok(task)
     }
 
     fn rnn(&self) -> Result<Rnn> {
@@ -476,21 +463,18 @@ mod tests {
     #[test]
     fn default_list_parses() {
         let list = parse(DEFAULT_LIST).unwrap();
-        assert_eq!(list.workloads.len(), 69);
-        assert!(list.skipped.is_empty());
+        assert_eq!(list.len(), 69);
     }
 
     #[test]
     fn reads_every_field() {
         let list = parse(
             r#"[{"name":"a","kind":"matmul","batch":3,"m":1,"k":2,"n":5,"tb":true},
-                {"name":"b","kind":"reduce","op":"col","rows":2,"cols":4},
-                {"name":"c","kind":"rnn"}]"#,
+                {"name":"b","kind":"reduce","op":"col","rows":2,"cols":4}]"#,
         )
         .unwrap();
-        assert_eq!(list.workloads[0].task, Task::Matmul { batch: 3, m: 1, k: 2, n: 5, transposed: true });
-        assert_eq!(list.workloads[1].task.output_len(), 4);
-        assert_eq!(list.skipped, ["c"]);
+        assert_eq!(list[0].task, Task::Matmul { batch: 3, m: 1, k: 2, n: 5, transposed: true });
+        assert_eq!(list[1].task.output_len(), 4);
     }
 
     #[test]

@@ -223,6 +223,7 @@ impl SimdTask for Choose {
         unsafe {
             match self.0 {
                 1 => choose::<u8>(self.1),
+                2 => choose::<u16>(self.1),
                 4 => choose::<u32>(self.1),
                 8 => choose::<u64>(self.1),
                 _ => choose::<[u64; 2]>(self.1),
