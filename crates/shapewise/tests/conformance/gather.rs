@@ -114,9 +114,11 @@ fn gather() {
 #[test]
 fn scatter() {
     let mut suite = Suite::new(OperationKind::Scatter);
-    let ordered =
-        |case: &Case| !case.dtype.is_complex() || !matches!(case.combine, Combine::Max | Combine::Min);
-    each(250, cases().prop_filter("complex numbers have no order", ordered), |case| {
+    let taken = |case: &Case| match case.dtype {
+        DType::I16 => false,
+        dtype => !dtype.is_complex() || !matches!(case.combine, Combine::Max | Combine::Min),
+    };
+    each(250, cases().prop_filter("i16 is not combined, complex numbers have no order", taken), |case| {
         let source = Operand::new(case.dtype, &case.near_shape(), &case.near, case.grade, case.seed);
         let (index, axis) = (case.index(), case.axis as isize);
         suite.check(

@@ -141,7 +141,7 @@ pub enum Along {
 }
 
 impl IntegerMatmulAttributes {
-    pub(in crate::ops) fn write_key(&self, out: &mut impl Write) -> fmt::Result {
+    pub(in crate::ops) fn write_key(self, out: &mut impl Write) -> fmt::Result {
         let [a, b] = self.zero_points.map(u8::from);
         let bias = match self.bias {
             None => "none",
@@ -152,7 +152,7 @@ impl IntegerMatmulAttributes {
         write!(out, " {a}{b} {packed} {bias} {}", u8::from(self.requantized))
     }
 
-    pub(crate) fn feature(&self) -> f32 {
+    pub(crate) fn feature(self) -> f32 {
         let [a, b] = self.zero_points.map(u8::from);
         let others = u8::from(self.packed.is_some()) * 2 + u8::from(self.requantized);
         f32::from(others * 8 + u8::from(self.bias.is_some()) * 4 + a * 2 + b)

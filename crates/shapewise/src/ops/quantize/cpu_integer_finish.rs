@@ -114,7 +114,9 @@ impl Finish<'_> {
         match along {
             Along::Rows => {
                 let bias = at(i);
-                sums.iter_mut().for_each(|sum| *sum = sum.wrapping_add(bias));
+                for sum in sums {
+                    *sum = sum.wrapping_add(bias);
+                }
             }
             Along::Columns => {
                 for (j, sum) in sums.iter_mut().enumerate() {

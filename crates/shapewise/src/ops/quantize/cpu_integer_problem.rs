@@ -94,6 +94,6 @@ fn source(
 ) -> Source {
     let at = operand.ptr_bytes().cast_const().wrapping_offset(matrix(operand.desc(), index));
     let zero_step = usize::from(zero.is_some_and(|zero| zero.desc().len() > 1));
-    let zero = zero.map_or(std::ptr::null(), |zero| zero.ptr::<i32>());
+    let zero = zero.map_or(std::ptr::null(), Operand::ptr);
     Source { at, kind, line, along, k, zero, zero_step }
 }

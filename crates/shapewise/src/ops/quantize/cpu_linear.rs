@@ -8,6 +8,7 @@ use super::attributes::{QuantizeAttributes, Walk};
 #[cfg(target_arch = "x86_64")]
 use super::cpu_linear_avx2 as avx2;
 use super::{QuantType, cpu_linear_portable as portable};
+use crate::backends::cpu::Operand;
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
@@ -171,8 +172,8 @@ impl Job {
             let scale = if there { rest.next() } else { None };
             let zero = if zero { rest.next() } else { None };
             Scales {
-                scale: scale.map_or(std::ptr::null(), |s| s.ptr::<f32>()),
-                zero: zero.map_or(std::ptr::null(), |z| z.ptr::<i32>()),
+                scale: scale.map_or(std::ptr::null(), Operand::ptr),
+                zero: zero.map_or(std::ptr::null(), Operand::ptr),
                 step: usize::from(scale.is_some_and(|s| s.desc().len() > 1)),
             }
         };

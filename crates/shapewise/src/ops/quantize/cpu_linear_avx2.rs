@@ -147,7 +147,7 @@ fn ahead(zero: *const i32, by: usize) -> *const i32 {
 /// Division by one number, rounded as the division itself but in less time: a product with the reciprocal, corrected twice by
 /// its remainder. With the reciprocal rounded to nearest the second correction is exact (Markstein 1990).
 struct Divisor {
-    divisor: __m256,
+    by: __m256,
     reciprocal: __m256,
     /// What leads beyond the borders of the quotients, so that nothing overflows.
     low: __m256,
@@ -162,7 +162,7 @@ impl Divisor {
         let exponent = (divisor.to_bits() >> 23 & 0xff) as i32 - 127;
         let (one, vector) = (_mm256_set1_ps(1.0), _mm256_set1_ps(divisor));
         (divisor > 0.0 && exponent.abs() < 60).then_some(Self {
-            divisor: vector,
+            by: vector,
             reciprocal: _mm256_set1_ps(1.0 / divisor),
             low: _mm256_mul_ps(_mm256_sub_ps(borders.0, one), vector),
             high: _mm256_mul_ps(_mm256_add_ps(borders.1, one), vector),
@@ -176,7 +176,7 @@ impl Divisor {
         let x = _mm256_min_ps(_mm256_max_ps(x, self.low), self.high);
         let mut q = _mm256_mul_ps(x, self.reciprocal);
         for _ in 0..2 {
-            q = _mm256_fmadd_ps(_mm256_fnmadd_ps(q, self.divisor, x), self.reciprocal, q);
+            q = _mm256_fmadd_ps(_mm256_fnmadd_ps(q, self.by, x), self.reciprocal, q);
         }
         q
     }

@@ -98,16 +98,13 @@ fn convert(
         // SAFETY: the operand has this element.
         _ => unsafe { Value::read(input.address(), at as isize, input.desc().dtype) }.real() as f32,
     };
-    match (attributes.to, &sides[1]) {
-        (Some(kind), Some(side)) => {
-            let (scale, zero) = side.at(index);
-            put(output, kind, at, nearest(real / scale, zero, kind));
-        }
-        _ => {
-            let dtype = output.desc().dtype;
-            // SAFETY: the operand has this element.
-            unsafe { Value::Real(rounded(real, dtype)).write(output.address(), at as isize, dtype) }
-        }
+    if let (Some(kind), Some(side)) = (attributes.to, &sides[1]) {
+        let (scale, zero) = side.at(index);
+        put(output, kind, at, nearest(real / scale, zero, kind));
+    } else {
+        let dtype = output.desc().dtype;
+        // SAFETY: the operand has this element.
+        unsafe { Value::Real(rounded(real, dtype)).write(output.address(), at as isize, dtype) }
     }
 }
 

@@ -9,8 +9,8 @@ use half::slice::HalfFloatSliceExt;
 use super::attributes::{QuantizedMatmulAttributes, WeightZero};
 use super::cpu_weights_dot::{self as dot, Rows};
 use super::weights::{LANES, PANEL, group};
-use crate::backends::cpu::Value;
 use crate::backends::cpu::simd::Isa;
+use crate::backends::cpu::{Operand, Value};
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::matmul::cpu_problem::Shared;
@@ -111,7 +111,7 @@ impl Problem {
             x: call.inputs[0].ptr_bytes(),
             words: call.inputs[1].ptr(),
             scale: call.inputs[2].ptr(),
-            zero: call.inputs.get(3).map_or(std::ptr::null(), |zero| zero.ptr()),
+            zero: call.inputs.get(3).map_or(std::ptr::null(), Operand::ptr),
             y: call.outputs[0].ptr_bytes(),
             ..Self::describe(call.workload)
         }
@@ -288,7 +288,7 @@ impl Kernel for Stream {
                 while row < problem.m {
                     let rows = dot::rows_at_once(problem.m - row);
                     let x = memory.at(row * floats).cast_const();
-                    let task = Rows { x, pitch: floats, sums: problem.padded(), first: row, rows };
+                    let task = Rows { x, pitch: floats, sums: problem.padded(), first: row, count: rows };
                     // SAFETY: the rows are prepared, the constraints let only a CPU with the instructions through, and
                     // nobody else takes these outputs.
                     unsafe { dot::outputs(self.isa, &problem, &task, outputs.clone()) };
@@ -332,7 +332,9 @@ impl Activations {
             let place = place % places;
             if place + 1 < places {
                 let factor = 0.5f32.powi((place * problem.bits as usize) as i32);
-                lanes.iter_mut().for_each(|x| *x *= factor);
+                for x in lanes {
+                    *x *= factor;
+                }
             }
         }
     }

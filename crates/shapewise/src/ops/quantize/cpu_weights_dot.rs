@@ -18,7 +18,7 @@ pub(super) struct Rows {
     pub sums: usize,
     /// Where the first one goes.
     pub first: usize,
-    pub rows: usize,
+    pub count: usize,
 }
 
 /// Of this many rows, how many are computed at once.
@@ -61,7 +61,7 @@ unsafe fn portable(p: &Problem, rows: &Rows, outputs: Range<usize>) {
             // SAFETY: the caller has this output.
             let (scale, zero) = unsafe { p.scale_and_zero(j, (first + part % parts).min(p.blocks - 1)) };
             let (group, from) = (part * per_part / places, part * per_part % places);
-            for (i, total) in totals.iter_mut().enumerate().take(rows.rows) {
+            for (i, total) in totals.iter_mut().enumerate().take(rows.count) {
                 // SAFETY: as above; rows are prepared.
                 let (x, words, sums) = unsafe {
                     let row = rows.x.add(i * rows.pitch);
@@ -85,7 +85,7 @@ unsafe fn portable(p: &Problem, rows: &Rows, outputs: Range<usize>) {
                 *total += scale * lanes.iter().sum::<f32>();
             }
         }
-        for (i, &total) in totals.iter().enumerate().take(rows.rows) {
+        for (i, &total) in totals.iter().enumerate().take(rows.count) {
             // SAFETY: the caller's promise.
             unsafe { p.put_finite(rows.first + i, j, total) };
         }
@@ -137,7 +137,7 @@ mod avx2 {
     pub unsafe fn outputs(p: &Problem, rows: &Rows, outputs: Range<usize>) {
         macro_rules! run {
             ($bits:literal, $per_part:literal) => {
-                match rows.rows {
+                match rows.count {
                     1 => several::<$bits, $per_part, 1, 4>(p, rows, outputs),
                     2 => several::<$bits, $per_part, 2, 2>(p, rows, outputs),
                     _ => several::<$bits, $per_part, 4, 1>(p, rows, outputs),

@@ -195,7 +195,7 @@ impl Runtime {
             return self.copy_into(&whole, out.reborrow());
         }
         let [n, k] = weights.shape();
-        let m = if k == 0 { shape[..shape.len() - 1].iter().product() } else { x.len() / k };
+        let m = shape[..shape.len() - 1].iter().product();
         let matrix = |columns: usize, offset: usize| -> Result<Layout> {
             Ok(Layout { offset, ..Layout::contiguous(Shape::new(&[m, columns])?) })
         };
