@@ -103,7 +103,7 @@ impl<T: Number> Convolution<T> {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.inner {
-                Inner::Along(line) => line.transform(from, to, scratch),
+                Inner::Along(line) => line.transform(from, to, std::ptr::null(), scratch),
                 Inner::FourStep(line) => line.transform(from, to, scratch),
             }
         }
@@ -188,7 +188,7 @@ impl<T: Number> RealTask<T> for Product<T> {
 
 /// Neighbouring numbers as they are.
 fn plain<T: Float>(first: *mut T) -> Numbers<T> {
-    Numbers { first, stride: 1, scale: T::ONE, sign: T::ZERO }
+    Numbers { first, stride: 1, scale: T::ONE, sign: T::ZERO, past: false }
 }
 
 /// `z` times number `j` of a table.

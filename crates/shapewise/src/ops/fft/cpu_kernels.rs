@@ -1,13 +1,13 @@
 //! The kernels: the same passes on each instruction set.
 #![allow(unsafe_code)]
 
-use super::cpu_lines::Width;
+use super::cpu_lines::{PAD, Width};
 use super::cpu_passes::{Job, lane_count};
 use super::geometry::{Geometry, attributes};
 use super::plan::{Plan, across, plans};
 use super::{FftKind, Rigor};
 use crate::backends::cpu::simd::Isa;
-use crate::device::{Caches, DeviceInfo};
+use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace,
@@ -38,14 +38,22 @@ kernels! {
     PORTABLE, Portable, "portable";
 }
 
-/// Points of the complex lines along memory whose plan is a choice; none if there are no such lines.
-fn line(geometry: &Geometry) -> Option<usize> {
-    let last = geometry.axes.last()?;
-    let halved = match geometry.kind {
-        FftKind::RealForward | FftKind::RealInverse if last.n.is_multiple_of(2) => last.n / 2,
-        _ => last.n,
-    };
-    (last.input == 1 && last.output == 1).then_some(halved)
+/// Points of the complex lines of the last axis, and whether they lie along memory.
+fn line(geometry: &Geometry) -> (usize, bool) {
+    let Some(last) = geometry.axes.last() else { return (1, false) };
+    let contiguous = last.input == 1 && last.output == 1;
+    let halved = matches!(geometry.kind, FftKind::RealForward | FftKind::RealInverse)
+        && last.n.is_multiple_of(2)
+        && contiguous;
+    (if halved { last.n / 2 } else { last.n }, contiguous)
+}
+
+/// Whether whole lines are written once and for all, too many of them to stay near.
+fn streams(workload: &Workload, geometry: &Geometry, plan: &Plan, device: &DeviceInfo) -> bool {
+    matches!(geometry.kind, FftKind::Forward | FftKind::Inverse)
+        && geometry.axes.len() == 1
+        && matches!(plan, Plan::Along(_))
+        && device.caches.l2.is_some_and(|l2| workload.bytes() > l2)
 }
 
 impl Kernel for Stockham {
@@ -84,14 +92,16 @@ impl Kernel for Stockham {
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
         let geometry = Geometry::new(workload);
-        let rigor = attributes(workload).rigor;
         let lanes = lane_count(self.isa, geometry.double);
-        let count = line(&geometry).map_or(1, |n| plans(n, lanes, rigor).len());
-        let variants: Vec<u32> = (0..count as u32).collect();
+        let (points, contiguous) = line(&geometry);
+        let all =
+            if contiguous { plans(points, lanes, attributes(workload).rigor) } else { Vec::with_capacity(1) };
+        let variants: Vec<u32> = (0..all.len().max(1) as u32).collect();
         // Below this a hand-over costs more than there is to share.
-        let points = geometry.points() * geometry.repeats();
-        let threads = if points < 4096 { 1 } else { device.threads };
-        ParameterSpace::threads(threads).axis(Knob::Plan, &variants)
+        let threads = if geometry.points() * geometry.repeats() < 4096 { 1 } else { device.threads };
+        let space = ParameterSpace::threads(threads).axis(Knob::Plan, &variants);
+        let past = all.first().is_some_and(|plan| streams(workload, &geometry, plan, device));
+        if past { space.axis(Knob::Stream, &[0, 1]) } else { space }
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
@@ -100,26 +110,40 @@ impl Kernel for Stockham {
         let unit =
             ComputeUnit { dtype: if geometry.double { DType::F64 } else { DType::F32 }, isa: Some(self.isa) };
         let rigor = attributes(workload).rigor;
-        let chosen = parameters.get(Knob::Plan).unwrap_or(0) as usize;
+        let variant = parameters.get(Knob::Plan).unwrap_or(0) as usize;
         let number = if geometry.double { 16.0 } else { 8.0 };
         let total = (geometry.points() * geometry.repeats()) as f64;
-        let (mut operations, mut traffic) = (0.0, Traffic::default());
+        let share =
+            geometry.nominal_operations() / (5.0 * total * (geometry.points() as f64).max(2.0).log2());
+        let (mut operations, mut traffic, mut most) = (0.0, Traffic::default(), 0);
         for (i, along) in geometry.axes.iter().enumerate() {
-            let plan = plan_of(along.n, lanes, rigor, if i + 1 == geometry.axes.len() { chosen } else { 0 });
-            let share =
-                geometry.nominal_operations() / (5.0 * total * (geometry.points() as f64).max(2.0).log2());
-            let (per_point, passes) = work(&plan, along.n);
+            let last = i + 1 == geometry.axes.len();
+            let (n, contiguous) = if last { line(&geometry) } else { (along.n, along.output == 1) };
+            let plan = match across(n) {
+                Some(radices) if !contiguous => Plan::Across(radices),
+                _ => plan_of(n, lanes, rigor, variant),
+            };
+            let (per_point, passes) = work(&plan, n);
             operations += share * per_point * total;
-            let set = 3.0
-                * number
-                * along.n as f64
-                * if matches!(plan, Plan::Across(_)) { lanes as f64 } else { 1.0 };
-            traffic = traffic + moved(share * passes * 2.0 * number * total, set, &device.caches);
+            let numbers = scratch(&plan, n, lanes);
+            // Scratch is read and written in the smallest cache that holds it.
+            let set = numbers as f64 * number / 2.0;
+            traffic = traffic + Traffic::pass(share * passes * 2.0 * number * total, set, &device.caches);
+            most = most.max(numbers);
         }
-        let bytes = workload.bytes() as f64 * geometry.axes.len() as f64;
-        traffic = traffic + Traffic::pass(bytes, workload.bytes() as f64, &device.caches);
+        let (bytes, set) = (workload.bytes() as f64, workload.bytes() as f64);
+        let passed = if parameters.get(Knob::Stream) == Some(1) { bytes / 2.0 } else { 0.0 };
+        let kept = bytes * geometry.axes.len() as f64 - passed;
+        let past = Traffic { l1: passed, l2: passed, l3: passed, memory: passed };
+        traffic = traffic + Traffic::pass(kept, set, &device.caches) + past;
         let tasks = geometry.points() * geometry.repeats() / lanes;
-        Cost::new(operations, unit, traffic).split(parameters.threads(), tasks.max(1))
+        let cost = Cost::new(operations, unit, traffic).split(parameters.threads(), tasks.max(1));
+        // Inverse real transforms over several axes work on a copy.
+        let copied = match geometry.kind {
+            FftKind::RealInverse if geometry.axes.len() > 1 => workload.inputs()[0].bytes(),
+            _ => 0,
+        };
+        Cost { scratch: cost.threads * most * (number / 2.0) as usize + copied, ..cost }
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
@@ -135,11 +159,6 @@ impl Kernel for Stockham {
             Job::<f32>::new(call, &geometry, Width::of::<f32>(self.isa), rigor, variant).run()
         }
     }
-}
-
-/// Scratch is read and written in the smallest cache that holds it.
-fn moved(bytes: f64, set: f64, caches: &Caches) -> Traffic {
-    Traffic::pass(bytes, set, caches)
 }
 
 /// The plan of that number, or the last there is.
@@ -167,6 +186,19 @@ fn work(plan: &Plan, n: usize) -> (f64, f64) {
             (2.0 * operations + 8.0, 2.0 * passes + 3.0)
         }
     }
+}
+
+/// Real numbers that a thread needs as scratch, at most.
+fn scratch(plan: &Plan, n: usize, lanes: usize) -> usize {
+    // Halved real lines keep a line beside it.
+    let own = match plan {
+        Plan::Across(_) => 4 * lanes * n,
+        Plan::Along(_) => 4 * n + PAD,
+        Plan::FourStep(a, b) => 2 * n + 4 * lanes * a.len().max(b.len()),
+        Plan::Bluestein(points, inner) => 4 * points + scratch(inner, *points, lanes),
+        Plan::Rader(inner) => 4 * n + scratch(inner, n - 1, lanes),
+    };
+    own + 2 * n + 2
 }
 
 /// Whether columns of this length are transformed several at a time.

@@ -4,11 +4,12 @@
 use super::cpu_convolution::{Convolution, flipped};
 use super::cpu_radix::{Pair, dft2, dft4, dft8, dft16, mul};
 use super::cpu_stages::{
-    Move, Number, Numbers, Packed, Plain, Sink, Source, Stage, Turned, all_but_last, run, stages,
+    Move, Number, Numbers, Packed, Past, Plain, Sink, Source, Stage, Turned, all_but_last, run, stages,
 };
 use super::plan::{Plan, Radices};
 use super::roots::root;
-use crate::backends::cpu::real::{RealTask, Vectors};
+use crate::backends::cpu::ALIGNMENT;
+use crate::backends::cpu::real::{RealTask, Vectors, prefetch};
 use crate::backends::cpu::simd::{Float, Isa, Lanes, MAX_LANES};
 
 /// A plan with its tables, for vectors of one width.
@@ -19,8 +20,11 @@ pub(super) enum Line<T> {
     Convolution(Convolution<T>),
 }
 
+/// So many rows, or a multiple of it, let every row of the output start at a cache line: a complex number has at least eight bytes.
+const LINE: usize = ALIGNMENT / 8;
+
 /// Numbers between two scratches, so that rows of both do not fall on the same lines of the first cache.
-const PAD: usize = 16 * 9;
+pub(super) const PAD: usize = 16 * 9;
 
 /// Neighbouring numbers in a vector.
 pub(super) struct Along<T> {
@@ -89,11 +93,11 @@ impl<T: Number> Along<T> {
         2 * self.roots.len() + PAD
     }
 
-    /// Transforms one line of neighbours; `x` may be `y`.
+    /// Transforms one line of neighbours; `x` may be `y`. The line at `next`, if any, is asked for meanwhile.
     ///
     /// # Safety
     /// Both lines are valid, and the scratch has room for `self.scratch()` numbers.
-    pub unsafe fn transform(&self, x: Numbers<T>, y: Numbers<T>, scratch: *mut T) {
+    pub unsafe fn transform(&self, x: Numbers<T>, y: Numbers<T>, next: *const T, scratch: *mut T) {
         let Width { isa, lanes, .. } = self.width;
         let Some((first, others)) = self.stages.split_first() else { return };
         // SAFETY: the caller's promise.
@@ -110,24 +114,28 @@ impl<T: Number> Along<T> {
                 (here, there) = (there, here);
             }
             let to = Numbers { stride: self.rows as isize, ..y };
-            if to.is_plain() {
-                T::dispatch(isa, Finish::<T, true> { rows: self.rows, roots: &self.roots, from: here, to });
+            let (rows, roots, from) = (self.rows, &self.roots[..], here);
+            if to.past && to.first.addr().is_multiple_of(ALIGNMENT) && rows.is_multiple_of(LINE) {
+                T::dispatch(isa, Finish { rows, roots, from, to: Past(to), next });
+            } else if to.is_plain() {
+                T::dispatch(isa, Finish { rows, roots, from, to: Plain(to), next });
             } else {
-                T::dispatch(isa, Finish::<T, false> { rows: self.rows, roots: &self.roots, from: here, to });
+                T::dispatch(isa, Finish { rows, roots, from, to, next });
             }
         }
     }
 }
 
 /// The lanes of all rows: turned so that each becomes a row, transformed and written.
-struct Finish<'a, T, const PLAIN: bool> {
+struct Finish<'a, T, B> {
     rows: usize,
     roots: &'a [T],
     from: *mut T,
-    to: Numbers<T>,
+    to: B,
+    next: *const T,
 }
 
-impl<T: Number, const PLAIN: bool> RealTask<T> for Finish<'_, T, PLAIN> {
+impl<T: Number, B: Sink<T>> RealTask<T> for Finish<'_, T, B> {
     type Output = ();
 
     #[inline(always)]
@@ -143,7 +151,7 @@ impl<T: Number, const PLAIN: bool> RealTask<T> for Finish<'_, T, PLAIN> {
     }
 }
 
-impl<T: Number, const PLAIN: bool> Finish<'_, T, PLAIN> {
+impl<T: Number, B: Sink<T>> Finish<'_, T, B> {
     #[inline(always)]
     fn group<S: Lanes<T>>(&self, s: S, row: usize) {
         let zero = s.splat(T::ZERO);
@@ -164,10 +172,14 @@ impl<T: Number, const PLAIN: bool> Finish<'_, T, PLAIN> {
             x[usize::from(S::ORDER[i])] = Pair { re: re[i], im: im[i] };
         }
         dft_lanes(s, &mut x);
-        let to = self.to.at(row as isize);
+        if !self.next.is_null() {
+            for line in 0..2 * S::LANES * S::LANES / (ALIGNMENT / size_of::<T>()) {
+                prefetch(self.next.wrapping_add(2 * S::LANES * row + ALIGNMENT / size_of::<T>() * line));
+            }
+        }
         for (k, &x) in x.iter().take(S::LANES).enumerate() {
             // SAFETY: the line has LANES · rows numbers.
-            unsafe { if PLAIN { Plain(to).store(s, k, x) } else { to.store(s, k, x) } };
+            unsafe { self.to.write(s, self.to.row::<S>(k).wrapping_add(2 * row), row, k, x) };
         }
     }
 }
@@ -377,16 +389,23 @@ impl<T: Number> Line<T> {
         }
     }
 
-    /// Transforms one line; `x` may be `y`. Plans along memory take the numbers to be neighbours.
+    /// Transforms one line; `x` may be `y`. Plans along memory take the numbers to be neighbours, and may ask for those at `next`.
     ///
     /// # Safety
     /// Both lines are valid, and the scratch has room for `self.scratch()` numbers.
-    pub unsafe fn transform(&self, width: Width, n: usize, x: Numbers<T>, y: Numbers<T>, scratch: *mut T) {
+    pub unsafe fn transform(
+        &self,
+        width: Width,
+        n: usize,
+        [x, y]: [Numbers<T>; 2],
+        next: *const T,
+        scratch: *mut T,
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
                 Self::Across(_) => self.gathered(width, n, [x, y], [0, 0], 1, scratch),
-                Self::Along(line) => line.transform(x, y, scratch),
+                Self::Along(line) => line.transform(x, y, next, scratch),
                 Self::FourStep(line) => line.transform(x, y, scratch),
                 Self::Convolution(line) => line.transform(x, y, scratch),
             }

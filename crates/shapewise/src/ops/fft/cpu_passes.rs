@@ -5,15 +5,16 @@ use std::sync::{Arc, LazyLock};
 
 use super::cache::Cache;
 use super::cpu_kernels::{is_smooth, plan_of};
-use super::cpu_lines::{Line, Width, columns};
+use super::cpu_lines::{FourStep, Line, Width, columns};
 use super::cpu_real;
 use super::cpu_stages::{Number, Numbers};
 use super::geometry::{Along, Geometry};
 use super::plan::{Plan, across};
 use super::{FftKind, Rigor};
-use crate::backends::cpu::simd::Isa;
+use crate::backends::cpu::real::{RealTask, Vectors};
+use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::ops::walk::{Axis, AxisList, offset};
-use crate::ops::{Call, KernelError};
+use crate::ops::{Call, KernelError, Knob};
 
 /// Lanes of a register.
 pub(super) fn lane_count(isa: Isa, double: bool) -> usize {
@@ -63,6 +64,8 @@ pub(super) struct Job<'a, T: 'static> {
     rigor: Rigor,
     variant: u32,
     threads: usize,
+    /// Whether lines go past the caches.
+    past: bool,
     tables: &'static Tables<T>,
 }
 
@@ -72,6 +75,18 @@ struct Pass<'a, T> {
     x: Numbers<T>,
     y: Numbers<T>,
     others: &'a [Axis],
+}
+
+/// Lets other threads see what was written past the caches.
+struct Fence;
+
+impl<T: Number> RealTask<T> for Fence {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        Lanes::<T>::fence(s);
+    }
 }
 
 /// Memory that tasks share by parts of their own.
@@ -90,7 +105,8 @@ impl<T> Shared<T> {
 impl<'a, T: Planned> Job<'a, T> {
     pub fn new(call: &'a Call<'a>, geometry: &'a Geometry, width: Width, rigor: Rigor, variant: u32) -> Self {
         let threads = call.parameters.threads();
-        Self { call, geometry, width, rigor, variant, threads, tables: T::tables() }
+        let past = call.parameters.get(Knob::Stream) == Some(1);
+        Self { call, geometry, width, rigor, variant, threads, past, tables: T::tables() }
     }
 
     pub fn run(&self) -> Result<(), KernelError> {
@@ -125,7 +141,7 @@ impl<'a, T: Planned> Job<'a, T> {
 
     fn numbers(&self, first: *mut T, stride: isize, scale: f64) -> Numbers<T> {
         let sign = if self.geometry.kind.is_inverse() { -T::ZERO } else { T::ZERO };
-        Numbers { first, stride, scale: T::from_f64(scale), sign }
+        Numbers { first, stride, scale: T::from_f64(scale), sign, past: self.past }
     }
 
     /// Complex numbers along axis `i`; later passes work in the output's place.
@@ -163,8 +179,10 @@ impl<'a, T: Planned> Job<'a, T> {
                 let each = line.scratch(self.width, pass.n);
                 self.share(lines, each, &|task, scratch| {
                     let (x, y) = pass.line(task);
+                    let next =
+                        if task + 1 < lines { pass.line(task + 1).0.first } else { std::ptr::null_mut() };
                     // SAFETY: the line is one of the pass, and the scratch is as large as it says.
-                    unsafe { line.transform(self.width, pass.n, x, y, scratch) };
+                    unsafe { line.transform(self.width, pass.n, [x, y], next, scratch) };
                 })
             }
         }
@@ -174,7 +192,7 @@ impl<'a, T: Planned> Job<'a, T> {
     fn four_step(
         &self,
         pass: &Pass<'_, T>,
-        step: &super::cpu_lines::FourStep<T>,
+        step: &FourStep<T>,
         lines: usize,
         mut middle: crate::backends::cpu::PooledBytes,
     ) -> Result<(), KernelError> {
@@ -233,6 +251,9 @@ impl<'a, T: Planned> Job<'a, T> {
             for task in tasks * part / threads..tasks * (part + 1) / threads {
                 run(task, scratch.wrapping_add(each * part));
             }
+            if self.past {
+                T::dispatch(self.width.isa, Fence);
+            }
         });
         Ok(())
     }
@@ -263,41 +284,77 @@ impl<'a, T: Planned> Job<'a, T> {
             .tables
             .halves
             .get((points, halved), || if halved { cpu_real::roots(points) } else { Vec::new() });
-        let (numbers, lines) = (self.numbers(y, 1, scale), others.iter().map(|a| a.size).product());
+        let (numbers, lines) = (self.numbers(y, 1, scale), others.iter().map(|a| a.size).product::<usize>());
+        if let (Line::FourStep(step), true, false) = (&*line, halved, inverse)
+            && lines < self.threads
+        {
+            return (0..lines).try_for_each(|index| {
+                let from = x.wrapping_offset(offset(others, index, |a| a.input));
+                let to = y.wrapping_offset(2 * offset(others, index, |a| a.output));
+                self.real_shared(
+                    step,
+                    &roots,
+                    Numbers { first: from, ..numbers },
+                    Numbers { first: to, ..numbers },
+                )
+            });
+        }
         let (own, memory) = (2 * points + 2, Shared((x, y)));
         let task = |index: usize, scratch: *mut T| {
             let (x, y) = *memory.get();
             // A complex number is two real ones.
             let (one, other) = if inverse { (2, 1) } else { (1, 2) };
-            let x = x.wrapping_offset(one * offset(others, index, |a| a.input));
+            let line_at = |index: usize| x.wrapping_offset(one * offset(others, index, |a| a.input));
+            let next = if index + 1 < lines { line_at(index + 1) } else { std::ptr::null_mut() };
+            let x = line_at(index);
             let y = y.wrapping_offset(other * offset(others, index, |a| a.output));
             let rest = scratch.wrapping_add(own);
             let at = |first: *mut T| Numbers { first, ..numbers };
+            let transform = |x: *mut T, y: *mut T| {
+                // SAFETY: as below.
+                unsafe { line.transform(self.width, points, [at(x), at(y)], next, rest) };
+            };
             // SAFETY: the lines are valid, and the scratch has room for the numbers and for the transform.
             unsafe {
                 match (halved, inverse) {
                     (true, false) => {
-                        line.transform(self.width, points, at(x), at(y), rest);
+                        transform(x, y);
                         cpu_real::unpack(self.width.isa, points, &roots, y);
                     }
                     (true, true) => {
                         cpu_real::pack(self.width.isa, points, &roots, x, scratch);
-                        line.transform(self.width, points, at(scratch), at(y), rest);
+                        transform(scratch, y);
                     }
                     (false, false) => {
                         widen(x, along, scratch);
-                        line.transform(self.width, points, at(scratch), at(scratch), rest);
+                        transform(scratch, scratch);
                         narrow(scratch, y, along);
                     }
                     (false, true) => {
                         complete(x, along, scratch);
-                        line.transform(self.width, points, at(scratch), at(scratch), rest);
+                        transform(scratch, scratch);
                         (0..n).for_each(|i| *y.offset(i as isize * along.output) = *scratch.add(2 * i));
                     }
                 }
             }
         };
         self.share(lines, own + line.scratch(self.width, points), &task)
+    }
+
+    /// A single long line, forward, shared between the threads.
+    fn real_shared(
+        &self,
+        step: &FourStep<T>,
+        roots: &[T],
+        x: Numbers<T>,
+        y: Numbers<T>,
+    ) -> Result<(), KernelError> {
+        let points = step.rows * step.columns;
+        let middle = self.call.cpu().scratch(step.middle() * size_of::<T>())?;
+        self.four_step(&Pass { n: points, x, y, others: &[] }, step, 1, middle)?;
+        // SAFETY: the output has room for half the points and one more.
+        unsafe { cpu_real::unpack(self.width.isa, points, roots, y.first) };
+        Ok(())
     }
 
     /// Complex passes over a copy of the spectra, then real lines from it.

@@ -81,6 +81,7 @@ impl<T: Number> Pairs<'_, T> {
             stride: 0,
             scale: T::ONE,
             sign: T::ZERO,
+            past: false,
         };
         let mirror = self.half + 1 - k - S::LANES;
         // SAFETY: 0 < k and k + LANES − 1 < mirror < half, and all have that many numbers.

@@ -143,6 +143,8 @@ pub(super) struct Numbers<T> {
     pub scale: T,
     /// Conjugate: the sign bit that is flipped in imaginary parts.
     pub sign: T,
+    /// Whether lines are written past the caches where their place allows it.
+    pub past: bool,
 }
 
 impl<T: Float> Numbers<T> {
@@ -160,6 +162,14 @@ impl<T: Float> Numbers<T> {
     #[inline(always)]
     fn start(self, row: usize) -> *mut T {
         self.first.wrapping_offset(2 * self.stride * row as isize)
+    }
+
+    /// Numbers as they are written.
+    #[inline(always)]
+    fn scaled<S: Lanes<T>>(self, s: S, x: Pair<S::V>) -> Pair<S::V> {
+        let scale = s.splat(self.scale);
+        // The scale carries the sign into the imaginary part.
+        Pair { re: s.mul(x.re, scale), im: s.mul(x.im, s.xor(scale, s.splat(self.sign))) }
     }
 }
 
@@ -181,11 +191,27 @@ impl<T: Float> Sink<T> for Numbers<T> {
 
     #[inline(always)]
     unsafe fn write<S: Lanes<T>>(self, s: S, at: *mut T, _: usize, _: usize, x: Pair<S::V>) {
-        let scale = s.splat(self.scale);
-        // The scale carries the sign into the imaginary part.
-        let x = Pair { re: s.mul(x.re, scale), im: s.mul(x.im, s.xor(scale, s.splat(self.sign))) };
         // SAFETY: the caller's promise.
-        unsafe { Plain(self).write(s, at, 0, 0, x) };
+        unsafe { Plain(self).write(s, at, 0, 0, self.scaled(s, x)) };
+    }
+}
+
+/// Numbers that are written past the caches; every row starts at a multiple of a register.
+#[derive(Clone, Copy)]
+pub(super) struct Past<T>(pub Numbers<T>);
+
+impl<T: Float> Sink<T> for Past<T> {
+    rows!(|self, row| self.0.start(row), |rows| 2 * self.0.stride * rows as isize);
+
+    #[inline(always)]
+    unsafe fn write<S: Lanes<T>>(self, s: S, at: *mut T, _: usize, _: usize, x: Pair<S::V>) {
+        let x = self.0.scaled(s, x);
+        let (a, b) = s.zip(x.re, x.im);
+        // SAFETY: the caller's promise, and that of whoever takes this sink.
+        unsafe {
+            s.stream(at, a);
+            s.stream(at.add(S::LANES), b);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::backends::cpu::Probe;
 use crate::device::Device;
 use crate::error::Error;
-use crate::ops::{Operation, OperationKind, Parameters, TensorDesc, Workload};
+use crate::ops::{Knob, Operation, OperationKind, Parameters, TensorDesc, Workload};
 use crate::tensor::Shape;
 use crate::{Runtime, Tensor, TensorView};
 
@@ -284,19 +284,22 @@ fn every_plan_agrees() {
     let rt = runtime();
     let device = rt.device();
     let (reference, others) = KERNELS.split_last().unwrap();
-    let mut ran = 0;
-    for (n, kind) in [
-        (64, FftKind::Forward),
-        (128, FftKind::Inverse),
-        (360, FftKind::Forward),
-        (1009, FftKind::Inverse),
-        (4096, FftKind::Forward),
-        (240, FftKind::RealForward),
-        (130, FftKind::RealInverse),
+    let (mut ran, mut streamed) = (0, 0);
+    for (lines, n, kind) in [
+        (3, 64, FftKind::Forward),
+        (3, 128, FftKind::Inverse),
+        (3, 360, FftKind::Forward),
+        (3, 1009, FftKind::Inverse),
+        (1, 4096, FftKind::Forward),
+        (300, 512, FftKind::Forward),
+        (130, 1024, FftKind::Inverse),
+        (1, 8192, FftKind::RealForward),
+        (3, 240, FftKind::RealForward),
+        (3, 130, FftKind::RealInverse),
     ] {
         for double in [false, true] {
             let (real, complex) = if double { (DType::F64, DType::C64) } else { (DType::F32, DType::C32) };
-            let of = |dtype, n: usize| TensorDesc::contiguous(dtype, Shape::new(&[3, n]).unwrap());
+            let of = |dtype, n: usize| TensorDesc::contiguous(dtype, Shape::new(&[lines, n]).unwrap());
             let (x, y) = match kind {
                 FftKind::RealForward => (of(real, n), of(complex, n / 2 + 1)),
                 FftKind::RealInverse => (of(complex, n / 2 + 1), of(real, n)),
@@ -314,11 +317,13 @@ fn every_plan_agrees() {
                         panic!("{} {parameters} on {workload}: {difference}", kernel.name());
                     }
                     ran += 1;
+                    streamed += parameters.get(Knob::Stream).unwrap_or(0);
                 }
             }
         }
     }
     assert!(ran > 50, "only {ran} plans ran");
+    assert!(streamed > 0 || device.info().caches.l2.is_none(), "nothing went past the caches");
 }
 
 /// Whole and halved lines of one length have different tables.
