@@ -2,7 +2,7 @@
 
     python interleaved.py --threads 2 --filter conv,fft
 
-Needs shapewise and numpy; torch, onnxruntime (with onnx), mkl_fft and pyfftw take part where they are installed. Answers are compared
+Needs shapewise and numpy; torch, onnxruntime (with onnx), scipy, mkl_fft and pyfftw take part where they are installed. Answers are compared
 before anyone is timed. Each round takes a sample of every contestant, in an order that changes from round to round; a ratio is the
 median over the rounds of the ratio within a round, above 1 where Shapewise is faster. Short calls are repeated until a sample lasts
 2.5 ms. With several threads a turn begins when no thread of the process spins any more.
@@ -34,9 +34,9 @@ def optional(name):
 
 
 torch, ort, onnx = optional("torch"), optional("onnxruntime"), optional("onnx")
-mkl_fft, pyfftw = optional("mkl_fft"), optional("pyfftw")
+mkl_fft, pyfftw, scipy_sparse = optional("mkl_fft"), optional("pyfftw"), optional("scipy.sparse")
 if onnx:
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import helper, numpy_helper
 
 
 def numbers(*shape, seed=1):
@@ -47,28 +47,29 @@ class Contest:
     """The contestants of one workload: `add(name, call)`, where the call gives the answer."""
 
     def __init__(self, runtime, threads):
-        self.rt, self.threads, self.calls = runtime, threads, {}
+        self.rt, self.threads, self.calls, self.reads = runtime, threads, {}, {}
 
-    def add(self, name, call):
-        self.calls[name] = call
+    def add(self, name, call, read=np.asarray):
+        self.calls[name], self.reads[name] = call, read
 
-    def torch(self, call, *arrays):
+    def torch(self, call, *arrays, read=np.asarray):
         """A call that gets the arrays as tensors of torch."""
         if torch:
             tensors = [torch.from_numpy(array) for array in arrays]
-            self.add("torch", lambda: call(*tensors))
+            self.add("torch", lambda: call(*tensors), read)
 
-    def onnx(self, operator, inputs, constants=(), **attributes):
+    def onnx(self, operator, inputs, constants=(), result="float32", **attributes):
         """One operator by onnxruntime; constants are known when the session is made, as weights are."""
         if not (ort and onnx):
             return
         names = [f"x{i}" for i in range(len(inputs))]
         fixed = [f"w{i}" for i in range(len(constants))]
-        infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, x.shape) for n, x in zip(names, inputs)]
-        result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        kind = lambda dtype: helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        infos = [helper.make_tensor_value_info(n, kind(x.dtype), x.shape) for n, x in zip(names, inputs)]
+        outcome = helper.make_tensor_value_info("y", kind(result), None)
         weights = [numpy_helper.from_array(x, n) for n, x in zip(fixed, constants)]
         node = helper.make_node(operator, names + fixed, ["y"], **attributes)
-        graph = helper.make_graph([node], "one", infos, [result], weights)
+        graph = helper.make_graph([node], "one", infos, [outcome], weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
         options = ort.SessionOptions()
         options.intra_op_num_threads = self.threads
@@ -226,11 +227,54 @@ def rnn(c, w):
         c.add("ort", lambda: call()[:, 0])
 
 
+def sparse(c, w):
+    n, each = w["n"], w["nnz_row"]
+    rng = np.random.default_rng(1)
+    columns, offsets = rng.integers(0, n, (n, each)), np.arange(n + 1) * each
+    columns.sort(1)
+    values, x = numbers(n * each), numbers(n, w["cols"], seed=2) if w["cols"] > 1 else numbers(n, seed=2)
+    ours = c.rt.sparse.csr((values, columns.ravel(), offsets), shape=(n, n))
+    c.add("shapewise", lambda: ours @ x)
+    if scipy_sparse:
+        theirs = scipy_sparse.csr_matrix((values, columns.ravel(), offsets), shape=(n, n))
+        c.add("scipy", lambda: theirs @ x)
+    if torch:
+        parts = [torch.from_numpy(part) for part in (offsets, columns.ravel().copy(), values)]
+        matrix = torch.sparse_csr_tensor(*parts, size=(n, n))
+        c.torch(lambda x: matrix @ x, x)
+
+
+def int8mm(c, w):
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, 256, (w["m"], w["k"]), "uint8"), rng.integers(-128, 128, (w["k"], w["n"]), "int8")
+    c.add("shapewise", lambda: c.rt.matmul_integer(a, b))
+    c.onnx("MatMulInteger", [a], [b], result="int32")
+    wide, other = a.astype(np.float32), b.astype(np.float32)
+    c.add("our f32", lambda: c.rt.matmul(wide, other))
+
+
+def quant(c, w):
+    scale, zero = np.float32(0.013), np.int8(3)
+    x = numbers(w["n"])
+    if w["op"] == "quantize":
+        c.add("shapewise", lambda: c.rt.quantize(x, scale, zero))
+        c.onnx("QuantizeLinear", [x], [scale, zero], result="int8")
+        call = lambda x: torch.quantize_per_tensor(x, float(scale), int(zero), torch.qint8)
+        c.torch(call, x, read=lambda y: y.int_repr().numpy())
+    else:
+        q = c.rt.quantize(x, scale, zero)
+        c.add("shapewise", lambda: c.rt.dequantize(q, scale, zero))
+        c.onnx("DequantizeLinear", [q], [scale, zero])
+        if torch:
+            held = torch.quantize_per_tensor(torch.from_numpy(x), float(scale), int(zero), torch.qint8)
+            c.add("torch", lambda: held.dequantize())
+
+
 KINDS = {
     kind.__name__: kind
     for kind in (
         *(matmul, elementwise, reduce, softmax, batchnorm, layernorm, attention),
-        *(conv, transpose, gather, sort, topk, fft, rnn),
+        *(conv, transpose, gather, sort, topk, fft, rnn, sparse, int8mm, quant),
     )
 }
 
@@ -260,10 +304,13 @@ def sample(call, repeats):
 
 
 def differ(answers):
-    """Who differs from Shapewise by more than f32 explains."""
-    ours = np.asarray(answers["shapewise"])
+    """Who differs from Shapewise by more than f32 explains; integers by more than a rounding of one in a thousand."""
+    ours = answers["shapewise"]
+    if ours.dtype == np.int8:
+        apart = {name: np.abs(y.astype(np.int16) - ours) for name, y in answers.items()}
+        return [name for name, gap in apart.items() if gap.max() > 1 or gap.mean() > 1e-3]
     scale = float(np.abs(ours).max()) or 1.0
-    return [name for name, y in answers.items() if not np.allclose(np.asarray(y), ours, rtol=2e-3, atol=2e-4 * scale)]
+    return [name for name, y in answers.items() if not np.allclose(y, ours, rtol=2e-3, atol=2e-4 * scale)]
 
 
 def race(calls, threads):
@@ -289,7 +336,7 @@ def race(calls, threads):
 
 def judge(contest, workload):
     """Checks, races and prints one workload; gives the ratio to the fastest peer."""
-    for name in differ({name: call() for name, call in contest.calls.items()}):
+    for name in differ({name: contest.reads[name](call()) for name, call in contest.calls.items()}):
         print(f"{workload['name']}: {name} gives another answer and is not timed", file=sys.stderr)
         del contest.calls[name]
     rounds = race(contest.calls, contest.threads)

@@ -12,9 +12,11 @@ mod inquire;
 mod linear;
 mod moving;
 mod norm;
+mod quantize;
 mod reduce;
 mod rnn;
 mod runtime;
+mod sparse;
 
 use pyo3::prelude::*;
 
@@ -23,5 +25,8 @@ use pyo3::prelude::*;
 fn _shapewise(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<runtime::PyRuntime>()?;
-    module.add_class::<fft::Fft>()
+    module.add_class::<fft::Fft>()?;
+    module.add_class::<quantize::PyWeights>()?;
+    module.add_class::<sparse::Sparse>()?;
+    module.add_class::<sparse::Matrix>()
 }

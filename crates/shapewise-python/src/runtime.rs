@@ -11,6 +11,7 @@ use shapewise::{Placement, Runtime, StoreLocation, Tensor};
 use crate::array::to_numpy;
 use crate::error::raise;
 use crate::fft::Fft;
+use crate::sparse::Sparse;
 
 /// A device with its kernels and what was learned about them.
 ///
@@ -88,6 +89,12 @@ impl PyRuntime {
     #[getter]
     fn fft(&self) -> Fft {
         Fft { runtime: Self { inner: self.inner.clone() } }
+    }
+
+    /// Sparse matrices with scipy's constructors.
+    #[getter]
+    fn sparse(&self) -> Sparse {
+        Sparse { runtime: Self { inner: self.inner.clone() } }
     }
 
     /// Waits until everything measured so far is in the store and in the models.

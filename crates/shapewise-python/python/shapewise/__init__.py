@@ -10,7 +10,7 @@ call (and measures the machine for about two seconds if that was never done).
 
 from threading import Lock as _Lock
 
-from ._shapewise import Runtime, __version__
+from ._shapewise import QuantizedWeights, Runtime, SparseMatrix, __version__
 
 _lock = _Lock()
 _default = None
@@ -26,10 +26,11 @@ def default_runtime() -> Runtime:
     return _default
 
 
+_MODULES = ("fft", "sparse")
 _FUNCTIONS = frozenset(
-    name for name in dir(Runtime) if not name.startswith("_") and name not in ("fft", "threads", "flush")
+    name for name in dir(Runtime) if not name.startswith("_") and name not in (*_MODULES, "threads", "flush")
 )
-__all__ = ["Runtime", "default_runtime", "fft", *sorted(_FUNCTIONS)]
+__all__ = ["QuantizedWeights", "Runtime", "SparseMatrix", "default_runtime", *_MODULES, *sorted(_FUNCTIONS)]
 
 
 def __getattr__(name):
@@ -37,10 +38,10 @@ def __getattr__(name):
         # Kept, so that later calls find the method without coming here.
         function = globals()[name] = getattr(default_runtime(), name)
         return function
-    if name == "fft":
+    if name in _MODULES:
         from importlib import import_module
 
-        return import_module(".fft", __name__)
+        return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'shapewise' has no function {name!r}; see dir(shapewise)")
 
 
