@@ -63,9 +63,9 @@ impl Kernel for RustFft {
         let geometry = Geometry::new(workload);
         let isa = device.isas.iter().copied().filter(|&isa| isa <= Isa::Avx2).max();
         let unit = ComputeUnit { dtype: if geometry.double { DType::F64 } else { DType::F32 }, isa };
-        // Each axis is read and written, through scratch, once.
-        let bytes = 2.0 * workload.bytes() as f64 * geometry.axes.len() as f64;
-        let traffic = Traffic::pass(bytes, workload.bytes() as f64, &device.caches);
+        let passes: f64 = geometry.axes.iter().map(|axis| passes(axis.n)).sum();
+        let bytes = workload.bytes() as f64;
+        let traffic = Traffic::pass(passes * bytes, bytes, &device.caches);
         let longest = geometry.axes.iter().map(|a| a.n).max().unwrap_or(1);
         let lines = geometry.repeats() * geometry.points() / longest;
         let threads = parameters.threads();
@@ -77,6 +77,12 @@ impl Kernel for RustFft {
         let geometry = Geometry::new(call.workload);
         if geometry.double { run::<f64>(call, &geometry) } else { run::<f32>(call, &geometry) }
     }
+}
+
+/// How often a line is read and written: once through scratch, and twice more (columns, and a transposition) for each level of its
+/// recursion, which cuts lines into eighths until one fits its longest kernel of 512 points.
+fn passes(n: usize) -> f64 {
+    2.0 + 2.0 * (n as f64 / 512.0).log(8.0).ceil().max(0.0)
 }
 
 fn kind(kind: FftKind) -> Kind {
