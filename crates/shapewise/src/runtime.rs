@@ -23,10 +23,12 @@ use crate::tracking::Drift;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
-    /// The best device that was found.
+    /// Where each call is fastest, copies to a device and back included. GPUs join where the feature `webgpu` is on; one that
+    /// is only software does not.
     #[default]
     Auto,
-    /// The best device of one backend; an error when it has none.
+    /// The kernels of one backend only, on its best device; an error when it has none. Calls that it has no kernel for are
+    /// errors too.
     On(BackendKind),
 }
 
@@ -133,16 +135,8 @@ impl RuntimeBuilder {
                 reason: "exploration is a share of run time, from 0 (never) to 1".into(),
             });
         }
-        let backend = CpuBackend;
-        if let Placement::On(kind) = self.placement
-            && kind != backend.kind()
-        {
-            return Err(Error::Unsupported {
-                what: format!("placement on {kind}"),
-                reason: "no such device".into(),
-            });
-        }
-        let mut info = backend.find().into_iter().next().ok_or_else(|| Error::Unsupported {
+        let others = crate::backends::kernels(self.placement)?;
+        let mut info = CpuBackend.find().into_iter().next().ok_or_else(|| Error::Unsupported {
             what: "a runtime".into(),
             reason: "no device was found".into(),
         })?;
@@ -156,9 +150,14 @@ impl RuntimeBuilder {
         let unkept = self.uncalibrated && self.store == StoreLocation::Default;
         let store = if unkept { StoreLocation::Memory } else { self.store };
         let policy = self.policy.unwrap_or_else(|| self.algorithm.policy(self.weights));
+        let backend = match self.placement {
+            Placement::Auto => None,
+            Placement::On(kind) => Some(kind),
+        };
         let knowledge = Knowledge::new(
             Arc::new(device),
-            self.limits,
+            others,
+            Limits { backend: backend.or(self.limits.backend), ..self.limits },
             self.exploration.unwrap_or(DEFAULT_EXPLORATION),
             self.algorithm,
             self.training,

@@ -57,7 +57,7 @@ pub struct Terms {
     pub arithmetic: f64,
     /// Traffic of the first, second and third cache level and of memory.
     pub levels: [f64; 4],
-    /// Handing work to the other threads.
+    /// Handing work to the other threads, or to another device, which then works alone.
     pub hand_over: f64,
 }
 
@@ -80,7 +80,8 @@ impl Terms {
                 *term = bytes / rate * cost.imbalance;
             }
         }
-        terms.hand_over = if cost.forks > 0 { f64::from(cost.forks) * hand_off? } else { 0.0 };
+        let forked = if cost.forks > 0 { f64::from(cost.forks) * hand_off? } else { 0.0 };
+        terms.hand_over = forked + cost.elsewhere;
         Some(terms)
     }
 
@@ -131,6 +132,12 @@ mod tests {
         let cost = Cost::new(1e9, UNIT, Traffic::default()).split(2, 3);
         let expected = 0.5 * 4.0 / 3.0 + 1e-6;
         assert!((predict(&cost, &peaks()).unwrap() - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn another_device_works_while_this_one_waits() {
+        let cost = Cost { elsewhere: 0.25, ..Cost::new(0.0, UNIT, Traffic { memory: 1e9, ..Traffic::default() }) };
+        assert!((predict(&cost, &peaks()).unwrap() - 1.25).abs() < 1e-9);
     }
 
     #[test]

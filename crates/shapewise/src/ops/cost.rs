@@ -69,12 +69,14 @@ pub struct Cost {
     pub forks: u32,
     /// Bytes of scratch memory.
     pub scratch: usize,
+    /// Seconds on another device by its own measured peaks, launches and the copies to it and back included.
+    pub elsewhere: f64,
 }
 
 impl Cost {
     /// One thread, no scratch.
     pub fn new(operations: f64, unit: ComputeUnit, traffic: Traffic) -> Self {
-        Self { operations, unit, traffic, threads: 1, imbalance: 1.0, forks: 0, scratch: 0 }
+        Self { operations, unit, traffic, threads: 1, imbalance: 1.0, forks: 0, scratch: 0, elsewhere: 0.0 }
     }
 
     /// Split evenly in `tasks` pieces over `threads` threads with one hand-over.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::verify::panic_text;
 use super::{KernelHandle, KernelRegistry};
-use crate::device::DeviceInfo;
+use crate::device::{BackendKind, DeviceInfo};
 use crate::modelling::{Basis, Prediction, Roofs, Terms};
 use crate::ops::{Constraint, Cost, Parameters, Refusal, Refusals, Workload};
 use crate::tracking::{History, Measured};
@@ -19,6 +19,8 @@ pub struct Limits {
     pub scratch: Option<usize>,
     /// Time of one call; a candidate that takes longer is set aside for that workload while another one accepts it.
     pub time: Option<Duration>,
+    /// The only backend whose kernels may run; `None` is any. [`Placement`](crate::Placement) sets it.
+    pub backend: Option<BackendKind>,
     /// How long a user's kernel may take for its check before it counts as hanging; `None` is ten seconds.
     pub check: Option<Duration>,
 }
@@ -136,6 +138,17 @@ impl Candidates {
             let Some(kernel) = self.accepted.iter().find(|c| c.kernel.name() == name) else { continue };
             self.refused.push((kernel.kernel.clone(), Refusals::one(Refusal::Quarantined(why))));
             self.accepted.retain(|c| c.kernel.name() != name);
+        }
+    }
+
+    /// Moves kernels of other backends than the only one that is allowed to the refusals.
+    pub(crate) fn keep_backend(&mut self, only: Option<BackendKind>) {
+        let Some(only) = only else { return };
+        for candidate in self.accepted.extract_if(.., |c| c.kernel.backend() != only) {
+            let why = format!("runs on {}, and only {only} is allowed", candidate.kernel.backend());
+            if self.refused.last().is_none_or(|(last, _)| last.name() != candidate.kernel.name()) {
+                self.refused.push((candidate.kernel, Refusals::one(Refusal::Limit(why))));
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use super::{Budget, Candidate, KernelRegistry, Limits, SelectionAlgorithm};
 use crate::backends::cpu::CpuDevice;
 use crate::device::{Device, DeviceInfo, Fingerprint};
 use crate::modelling::Training;
-use crate::ops::{OperationKind, WorkloadKey};
+use crate::ops::{Kernel, OperationKind, WorkloadKey};
 use crate::store::{Evidence, Pinned, Store, unix_ms};
 use crate::tracking::{HALF_LIFE, History, Learner, Models, RETENTION_HALF_LIVES, Timings};
 
@@ -37,6 +37,7 @@ impl Knowledge {
     /// Loads what the store has about this device.
     pub fn new(
         device: Arc<CpuDevice>,
+        others: Vec<Arc<dyn Kernel>>,
         limits: Limits,
         exploration: f64,
         algorithm: SelectionAlgorithm,
@@ -48,7 +49,7 @@ impl Knowledge {
         let frozen = algorithm == SelectionAlgorithm::Frozen;
         let learns = !frozen && device.info().peaks.is_some();
         let knowledge = Self {
-            registry: KernelRegistry::default(),
+            registry: KernelRegistry::with(others),
             limits,
             budget: Budget::new(if frozen { 0.0 } else { exploration }),
             learner: Learner::new(device.info().clone(), Arc::clone(&store), Arc::clone(&models), training),
@@ -76,13 +77,13 @@ impl Knowledge {
             known.extend(pinned.into_iter().map(|p| (p.workload, p)));
             return Ok(());
         }
-        let sources: HashMap<&str, u64> = OperationKind::ALL
+        let sources: HashMap<String, u64> = OperationKind::ALL
             .iter()
-            .flat_map(|operation| operation.kernels())
-            .map(|kernel| (kernel.name(), kernel.source()))
+            .flat_map(|&operation| self.registry.kernels(operation))
+            .map(|kernel| (kernel.name().to_owned(), kernel.source()))
             .collect();
         // A kernel whose code has changed starts anew; a user's kernel is not registered yet and judged by its name.
-        let valid = |row: &Evidence| sources.get(&*row.kernel).is_none_or(|&source| source == row.source);
+        let valid = |row: &Evidence| sources.get(&row.kernel).is_none_or(|&source| source == row.source);
         let rows: Vec<Evidence> = self.store.load(&self.fingerprint)?.into_iter().filter(valid).collect();
         for row in rows.iter().filter(|row| !row.busy) {
             let timings = Timings {

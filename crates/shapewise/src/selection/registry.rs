@@ -47,6 +47,12 @@ pub struct KernelRegistry {
 }
 
 impl KernelRegistry {
+    /// The built-in lists, and kernels of devices that were opened: they are checked like a user's before they may win,
+    /// because a driver may be wrong.
+    pub(crate) fn with(kernels: Vec<Arc<dyn Kernel>>) -> Self {
+        Self { custom: RwLock::new(kernels), ..Self::default() }
+    }
+
     /// Adds a kernel; an error if its name is taken.
     pub fn register(&self, kernel: Arc<dyn Kernel>) -> Result<()> {
         let name = kernel.name().to_owned();

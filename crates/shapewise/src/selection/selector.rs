@@ -164,6 +164,7 @@ impl AdaptiveKernelSelector {
         candidates.set_aside(&history);
         let has_custom = candidates.accepted.iter().any(|c| c.kernel.is_custom());
         let judge = if has_custom { judge(&candidates.accepted).cloned() } else { None };
+        candidates.keep_backend(knowledge.limits.backend);
         self.keep_forced(workload, &mut candidates)?;
         if candidates.accepted.is_empty() {
             let refusals = candidates.refusals();
