@@ -10,9 +10,12 @@ mod feedback;
 mod gpu;
 mod metal;
 mod occupancy;
+pub mod search;
 mod strategy;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod webgpu;
 
 pub use characteristics::{AccessPattern, Bound, Characteristics};
