@@ -119,6 +119,8 @@ pub struct Found {
     pub refused: Vec<(usize, String)>,
     /// Half the interval of the best point's time, as a share: two standard errors.
     pub interval: Option<f64>,
+    /// The largest gain that a point not measured yet is expected to bring, as a share of the time.
+    pub left: f64,
     /// Why it ended.
     pub stop: Stop,
 }
@@ -146,6 +148,7 @@ pub fn search(
         SearchMethod::Random(seed) => run.in_order(&shuffled(points.len(), seed)),
         SearchMethod::Exhaustive => run.in_order(&(0..points.len()).collect::<Vec<_>>()),
     };
+    run.left = ranked::left(&run);
     race::finish(&mut run);
     run.found(stop)
 }
@@ -162,6 +165,7 @@ struct Run<'a> {
     started: Instant,
     cancelled: bool,
     interval: Option<f64>,
+    left: f64,
 }
 
 impl<'a> Run<'a> {
@@ -182,6 +186,7 @@ impl<'a> Run<'a> {
             started: Instant::now(),
             cancelled: false,
             interval: None,
+            left: 0.0,
         }
     }
 
@@ -280,7 +285,7 @@ impl<'a> Run<'a> {
         let sampled = sampled.collect();
         let refused = self.refused.into_iter().enumerate().filter_map(|(p, why)| Some((p, why?))).collect();
         let stop = if self.cancelled { Stop::Cancelled } else { stop };
-        Found { best, sampled, refused, interval: self.interval, stop }
+        Found { best, sampled, refused, interval: self.interval, left: self.left, stop }
     }
 }
 

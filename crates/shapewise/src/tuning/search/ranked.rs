@@ -87,3 +87,19 @@ fn worth(run: &Run<'_>, best: f64) -> f64 {
     let paid = run.settings.calls.map_or(0.0, |calls| each / (best * calls.max(1.0)));
     run.settings.worth.max(paid)
 }
+
+/// The largest gain that a new point is expected to bring, as a share of the best time; all of it where nothing was
+/// measured.
+pub(super) fn left(run: &Run<'_>) -> f64 {
+    let new: Vec<usize> = (0..run.points.len()).filter(|&p| run.is_new(p)).collect();
+    if new.is_empty() {
+        return 0.0;
+    }
+    let measured: Vec<(usize, f64)> =
+        (0..run.points.len()).filter_map(|p| Some((p, run.seconds(p)?.ln()))).collect();
+    let space = Coordinates::of(run.points);
+    let Some(fit) = Surrogate::fit(&space, &measured) else { return 1.0 };
+    let best = measured.iter().map(|m| m.1).fold(f64::INFINITY, f64::min);
+    let most = new.iter().map(|&p| fit.expected_gain(p, best)).fold(0.0, f64::max);
+    1.0 - (-most).exp()
+}
