@@ -114,6 +114,17 @@ impl ParameterSpace {
         Self { points }
     }
 
+    /// Every point with the values of another point added.
+    #[must_use]
+    pub fn with(mut self, values: &Parameters) -> Self {
+        for point in &mut self.points {
+            for (knob, value) in values.iter() {
+                *point = std::mem::take(point).with(knob, value);
+            }
+        }
+        self
+    }
+
     /// The points so far, then those of another space that are not among them.
     #[must_use]
     pub fn and(mut self, more: Self) -> Self {
