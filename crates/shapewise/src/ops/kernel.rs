@@ -78,6 +78,13 @@ pub trait Kernel: Send + Sync {
         ParameterSpace::single()
     }
 
+    /// The parameters that a tuner may measure, the usual ones first: as many as make a difference.
+    ///
+    /// A call considers [`Kernel::space`] and, of these, only what a tuner measured for its workload.
+    fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        self.space(workload, device)
+    }
+
     /// What it really executes for the workload at these parameters.
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost;
 

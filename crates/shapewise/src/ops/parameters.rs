@@ -114,6 +114,29 @@ impl ParameterSpace {
         Self { points }
     }
 
+    /// Every point with the values of another point added.
+    #[must_use]
+    pub fn with(mut self, values: &Parameters) -> Self {
+        for point in &mut self.points {
+            for (knob, value) in values.iter() {
+                *point = std::mem::take(point).with(knob, value);
+            }
+        }
+        self
+    }
+
+    /// The points so far, then those of another space that are not among them.
+    #[must_use]
+    pub fn and(mut self, more: Self) -> Self {
+        let own = self.points.len();
+        for point in more.points {
+            if !self.points[..own].contains(&point) {
+                self.points.push(point);
+            }
+        }
+        self
+    }
+
     /// Keeps only the points that satisfy a constraint.
     #[must_use]
     pub fn constrained(mut self, holds: impl Fn(&Parameters) -> bool) -> Self {
@@ -138,6 +161,8 @@ mod tests {
         let few = space.constrained(|p| p.threads() != 1 || p.get(Knob::Stream) == Some(0));
         assert_eq!(few.points().len(), 7);
         assert_eq!(ParameterSpace::threads(1).points().len(), 1);
+        let more = ParameterSpace::threads(1).and(ParameterSpace::threads(2));
+        assert_eq!(more.points().iter().map(Parameters::threads).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(few.points()[0].to_string(), "threads=1 stream=0");
     }
 }

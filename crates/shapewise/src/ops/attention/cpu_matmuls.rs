@@ -11,7 +11,7 @@ use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::device::{Device, DeviceInfo};
 use crate::ops::matmul::cpu_packed;
 use crate::ops::matmul::cpu_problem::{Epilogue, Gemm, LanesTask, Real as Computed, Shared, Split};
-use crate::ops::matmul::plan::{Algorithm, Plan, Sizes};
+use crate::ops::matmul::plan::{Algorithm, Blocks, Plan, Sizes};
 use crate::ops::{Activation, Call, KernelError};
 
 /// Queries whose softmax one task takes.
@@ -68,7 +68,8 @@ fn pitch(p: &Problem) -> usize {
 }
 
 fn blocking<T: Copy>(g: &Gemm<T>, isa: Isa, threads: usize, device: &DeviceInfo) -> cpu_packed::Blocking {
-    Plan::new(g, Algorithm::Packed, isa, size_of::<T>(), threads, false, &Sizes::of(device)).packed()
+    let (sizes, blocks) = (Sizes::of(device), Blocks::default());
+    Plan::new(g, Algorithm::Packed, isa, size_of::<T>(), threads, false, &sizes, blocks).packed()
 }
 
 /// Elements of scratch: panels, scores, a number per row twice, the mask.

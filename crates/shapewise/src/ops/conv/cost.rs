@@ -1,11 +1,12 @@
 //! What the kernels execute, counted from how they cut a convolution.
 
-use super::cpu_kernels::Plan;
+use super::cpu_kernels::{Plan, blocks_of};
 use super::cpu_winograd_kernels as winograd;
 use super::geometry::{Geometry, attributes};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::ops::matmul::cpu_micro::tile_shape;
+use crate::ops::matmul::plan::Sizes;
 use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
 use crate::tensor::DType;
 
@@ -60,7 +61,8 @@ fn product<W: crate::backends::cpu::real::Real>(
     isa: Isa,
 ) -> Cost {
     let threads = parameters.threads();
-    let plan = Plan::new::<W>(g, isa, attributes(workload).bias, threads, device);
+    let blocks = blocks_of(workload, parameters);
+    let plan = Plan::new::<W>(g, isa, attributes(workload).bias, (threads, blocks), device);
     let (cut, frame) = (&plan.cut, &plan.share.frame);
     let size = size_of::<W>() as f64;
     let (rows, vectors) = tile_shape(isa.register_bytes());
@@ -75,10 +77,18 @@ fn product<W: crate::backends::cpu::real::Real>(
     let copies = images * 2.0 * (framed + k * columns) / lanes + weights * 8.0 / lanes;
     let unit = ComputeUnit { dtype: computed(workload), isa: Some(isa) };
     let groups = (g.o as f64 / rows as f64).ceil();
+    // Panels and blocks of weights that a tuner makes larger than their cache come from the next one again and again.
+    let (sizes, depth) = (Sizes::of(device), cut.depths.longest() as f64 * size);
+    let beyond = |what: f64, level: usize| if what > level as f64 { 1.0 } else { 0.0 };
+    let panels_again = beyond(depth * cut.width as f64, sizes.l1) * groups * k * columns;
+    let weights_again =
+        beyond(depth * cut.rows.longest() as f64, sizes.l2) * o * k * columns / cut.width as f64;
+    let streamed = o * k * columns / cut.width as f64 + 2.0 * k * columns + 2.0 * framed;
     let traffic = Traffic {
         l1: images * size * k * columns * (groups + o / cut.width as f64 + 2.0),
-        l2: images * size * (o * k * columns / cut.width as f64 + 2.0 * k * columns + 2.0 * framed),
-        l3: images * size * (2.0 * framed + o * columns * cut.depths.blocks as f64) + size * 2.0 * weights,
+        l2: images * size * (streamed + panels_again),
+        l3: images * size * (2.0 * framed + o * columns * cut.depths.blocks as f64 + weights_again)
+            + size * 2.0 * weights,
         memory: 0.0,
     };
     let pieces = (plan.share.outer * g.groups * cut.chunks.blocks).max(1);

@@ -17,7 +17,7 @@ use crate::ops::matmul::cpu_finish::activate_rows;
 use crate::ops::matmul::cpu_micro::{self as micro, Left, Packed, Right, Target, tile_of, tile_shape};
 use crate::ops::matmul::cpu_pack::{PackPanels, Part};
 use crate::ops::matmul::cpu_problem::{LanesTask, Real as Computed, Split, panel_width};
-use crate::ops::matmul::plan::Sizes;
+use crate::ops::matmul::plan::{Blocks, Sizes};
 
 /// How a product is cut.
 #[derive(Clone, Copy, Debug)]
@@ -36,18 +36,20 @@ pub(super) struct Cut {
 
 impl Cut {
     /// For panels of `W` and this many threads on one image.
-    pub fn new<W>(g: &Geometry, isa: Isa, threads: usize, device: &DeviceInfo) -> Self {
+    pub fn new<W>(g: &Geometry, isa: Isa, threads: usize, device: &DeviceInfo, blocks: Blocks) -> Self {
         let sizes = Sizes::of(device);
         let (tile_rows, _) = tile_shape(isa.register_bytes());
         let width = panel_width::<W>(isa);
         let step = width * size_of::<W>();
         let k = g.c * g.taps();
         // A panel in half of the first cache, a block of weights and a chunk of panels in a quarter of the second each.
-        let depths = Split::at_most(k, (sizes.l1 / 2 / step).max(16));
+        let depths = Split::at_most(k, blocks.depth.unwrap_or(sizes.l1 / 2 / step).max(16));
         let depth = depths.longest().max(1);
-        let rows = Split::at_most(g.o, (sizes.l2 / 4 / (depth * size_of::<W>())).max(2 * tile_rows));
+        let most = blocks.rows.unwrap_or(sizes.l2 / 4 / (depth * size_of::<W>()));
+        let rows = Split::at_most(g.o, most.max(2 * tile_rows));
         let panels = g.pixels().div_ceil(width);
-        let most = (sizes.l2 / 4 / (depth * step)).max(1);
+        let own = sizes.l2 / 4 / (depth * step);
+        let most = blocks.columns.map_or(own, |columns| columns / width).max(1);
         let chunks = Split::into(panels, panels.div_ceil(most).max(panels.min(4 * threads)));
         Self { k, depths, rows, width, chunks }
     }

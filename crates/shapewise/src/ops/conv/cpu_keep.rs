@@ -14,6 +14,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::ops::matmul::cpu_micro::tile_shape;
 use crate::ops::matmul::cpu_problem::Real as Computed;
+use crate::ops::matmul::plan::Blocks;
 use crate::runtime::Runtime;
 use crate::tensor::{DType, Shape, Tensor, TensorView};
 
@@ -78,7 +79,7 @@ where
     T::Wide: Computed,
 {
     let device = runtime.device();
-    let cut = Cut::new::<T::Wide>(g, kept.isa, 1, device.info());
+    let cut = Cut::new::<T::Wide>(g, kept.isa, 1, device.info(), Blocks::default());
     let rows = tile_shape(kept.isa.register_bytes()).0 * cut.k;
     let mut row = device.scratch(rows * size_of::<T::Wide>())?;
     let row = row.as_mut_ptr().cast::<T::Wide>();

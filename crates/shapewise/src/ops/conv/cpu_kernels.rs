@@ -16,8 +16,9 @@ use crate::device::{Device, DeviceInfo};
 use crate::hash::source_hash;
 use crate::ops::matmul::cpu_micro::tile_shape;
 use crate::ops::matmul::cpu_problem::{Real as Computed, Shared};
+use crate::ops::matmul::plan::{Blocks, blocks_around};
 use crate::ops::{
-    Activation, Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
+    Activation, Call, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace, Parameters,
     Variant, Workload,
 };
 use crate::tensor::DType;
@@ -78,6 +79,34 @@ impl Kernel for ImplicitGemm {
         thread_space(workload, device)
     }
 
+    fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let (usual, g) = (self.space(workload, device), Geometry::of(workload));
+        // A transposed convolution is several smaller ones, each with a cut of its own.
+        if g.is_empty() || attributes(workload).transposed {
+            return usual;
+        }
+        let none = Blocks::default();
+        let cut = match workload.outputs()[0].dtype {
+            DType::F64 => Cut::new::<f64>(&g, self.isa, 1, device, none),
+            _ => Cut::new::<f32>(&g, self.isa, 1, device, none),
+        };
+        let own = (cut.rows.longest(), cut.chunks.longest() * cut.width, cut.depths.longest());
+        let tile = (tile_shape(self.isa.register_bytes()).0, cut.width);
+        let mut blocks = blocks_around(own, (g.o, g.pixels(), cut.k), tile);
+        if attributes(workload).kept.is_some() {
+            // Kept weights were packed with the cut's own blocks of rows and steps.
+            blocks = blocks.constrained(|p| {
+                p.get(Knob::BlockM) == Some(own.0.next_multiple_of(tile.0) as u32)
+                    && p.get(Knob::BlockK) == Some(own.2.next_multiple_of(16) as u32)
+            });
+        }
+        let mut wide = ParameterSpace::default();
+        for point in usual.points() {
+            wide = wide.and(blocks.clone().with(point));
+        }
+        usual.and(wide)
+    }
+
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
         cost::implicit_gemm(workload, parameters, device, self.isa)
     }
@@ -100,10 +129,10 @@ impl ImplicitGemm {
     {
         let (g, memory) = (Geometry::of(call.workload), Memory::<T>::of(call));
         let attributes = attributes(call.workload);
-        let threads = call.parameters.threads();
+        let (threads, blocks) = (call.parameters.threads(), blocks_of(call.workload, call.parameters));
         if !attributes.transposed {
             let kept = memory.kept(call, KeptForm::Panels, self.isa);
-            return run(&g, self.isa, memory, kept, attributes.activation, threads, call.cpu());
+            return run(&g, self.isa, memory, kept, attributes.activation, (threads, blocks), call.cpu());
         }
         for part in g.parts() {
             let memory = Memory {
@@ -111,9 +140,19 @@ impl ImplicitGemm {
                 y: memory.y.wrapping_offset(part.outputs),
                 ..memory
             };
-            run(&part.g, self.isa, memory, None, attributes.activation, threads, call.cpu())?;
+            run(&part.g, self.isa, memory, None, attributes.activation, (threads, blocks), call.cpu())?;
         }
         Ok(())
+    }
+}
+
+/// The blocks that a tuner asked for; kept weights were packed with the cut's own rows and steps.
+pub(super) fn blocks_of(workload: &Workload, parameters: &Parameters) -> Blocks {
+    let asked = Blocks::of(parameters);
+    if attributes(workload).kept.is_some() {
+        Blocks { columns: asked.columns, ..Blocks::default() }
+    } else {
+        asked
     }
 }
 
@@ -128,9 +167,15 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn new<T: Real>(g: &Geometry, isa: Isa, bias: bool, threads: usize, device: &DeviceInfo) -> Self {
+    pub fn new<T: Real>(
+        g: &Geometry,
+        isa: Isa,
+        bias: bool,
+        (threads, blocks): (usize, Blocks),
+        device: &DeviceInfo,
+    ) -> Self {
         let share = Share::new::<T>(g, Frame::new(g), bias, threads);
-        let cut = Cut::new::<T::Wide>(g, isa, share.inner, device);
+        let cut = Cut::new::<T::Wide>(g, isa, share.inner, device, blocks);
         Self {
             offsets: line((cut.k * size_of::<usize>()).div_ceil(size_of::<T::Wide>())),
             weights: line(cut.weights(g)),
@@ -154,7 +199,7 @@ fn run<T: Real>(
     memory: Memory<T>,
     kept: Option<Shared<T::Wide>>,
     activation: Activation,
-    threads: usize,
+    (threads, blocks): (usize, Blocks),
     device: &CpuDevice,
 ) -> Result<(), KernelError>
 where
@@ -164,7 +209,7 @@ where
         return Ok(());
     }
     let threads = threads.min(device.threads().threads());
-    let plan = Plan::new::<T>(g, isa, !memory.bias.is_null(), threads, device.info());
+    let plan = Plan::new::<T>(g, isa, !memory.bias.is_null(), (threads, blocks), device.info());
     let (cut, frame) = (&plan.cut, &plan.share.frame);
     let mut scratch = device.scratch(plan.scratch() * size_of::<T::Wide>())?;
     let mut pieces = Pieces::<T::Wide>::new(scratch.as_mut_ptr());
@@ -178,10 +223,10 @@ where
     let gathered = pieces.take(plan.share.threads() * plan.gathered);
     let panels = pieces.take(plan.share.threads() * plan.panels);
     let ground = Ground::new(g, (isa, device), memory, plan.share, &mut pieces);
-    let blocks = if kept.is_some() { 0 } else { cut.rows.blocks };
-    ground.share(plan.share.threads(), g.groups * blocks, |worker, i| {
+    let row_blocks = if kept.is_some() { 0 } else { cut.rows.blocks };
+    ground.share(plan.share.threads(), g.groups * row_blocks, |worker, i| {
         let row = gathered.at(worker * plan.gathered);
-        let (which, w) = ((i / blocks, i % blocks), ground.weights(0));
+        let (which, w) = ((i / row_blocks, i % row_blocks), ground.weights(0));
         // SAFETY: the call's weights are valid, and the scratch memory is as large as planned.
         unsafe { cpu_gemm::pack_weights(g, cut, isa, which, w, row, weights.at(0)) };
     });

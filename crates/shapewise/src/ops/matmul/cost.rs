@@ -3,7 +3,7 @@
 use super::cpu_batch::Products;
 use super::cpu_micro::tile_shape;
 use super::cpu_problem::{Gemm, Split};
-use super::plan::{Algorithm, Plan, Sizes};
+use super::plan::{Algorithm, Blocks, Plan, Sizes};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
@@ -40,7 +40,8 @@ pub(super) fn compute(
     let g = products.first().with_contiguous_rows();
     let sizes = Sizes::of(device);
     let stream = parameters.get(Knob::Stream) == Some(1);
-    let plan = Plan::new(&g, algorithm, isa, size, inside, stream, &sizes);
+    let blocks = Blocks::of(parameters);
+    let plan = Plan::new(&g, algorithm, isa, size, inside, stream, &sizes, blocks);
     let one = count(&g, algorithm, isa, size, &plan, &sizes);
     let many = products.count as f64;
     let lanes = (isa.register_bytes() / size) as f64;
@@ -116,8 +117,16 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
         Algorithm::Packed | Algorithm::SplitK => {
             let column_blocks = g.n.div_ceil(plan.nc) as f64;
             executed += packing(k * n, g.b_cs != 1) + packing(m * k * column_blocks, g.a_rs != 1);
-            l2 = left * panels + 2.0 * right * row_blocks + result * (2.0 * passes - 1.0);
-            l3 = 2.0 * right + right * row_blocks + left * column_blocks + result * (2.0 * passes - 1.0);
+            // Blocks that a tuner makes larger than their cache come from the next one again and again.
+            let (depth, width) = (plan.kc.min(g.k), most_vectors * lanes);
+            let panel_again = beyond((depth * width * size) as f64, sizes.l1) * right * m / tile_rows;
+            let left_again = beyond((depth * plan.mc * size) as f64, sizes.l2) * left * panels;
+            l2 = left * panels + 2.0 * right * row_blocks + result * (2.0 * passes - 1.0) + panel_again;
+            l3 = 2.0 * right
+                + right * row_blocks
+                + left * column_blocks
+                + result * (2.0 * passes - 1.0)
+                + left_again;
             scratch = plan.kc.min(g.k) * (plan.nc.min(g.n) + plan.threads * plan.mc.min(g.m));
             (forks, pieces) = if algorithm == Algorithm::SplitK {
                 (2, g.k)

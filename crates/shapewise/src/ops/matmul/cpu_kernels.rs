@@ -2,8 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::cpu_batch::Products;
+use super::cpu_micro::tile_shape;
 use super::cpu_problem::{Epilogue, Gemm, Real, Shared, Split};
-use super::plan::{Algorithm, Plan, Sizes};
+use super::plan::{Algorithm, Blocks, Plan, Sizes, blocks_around};
 use super::{cost, cpu_packed, cpu_panel, cpu_small, cpu_split_k};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::Isa;
@@ -142,6 +143,27 @@ impl Kernel for Compute {
         threads.axis(Knob::Stream, &[0, 1])
     }
 
+    fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let usual = self.space(workload, device);
+        if self.algorithm == Algorithm::Small {
+            return usual;
+        }
+        let products = Products::describe(workload);
+        let g = products.first().with_contiguous_rows();
+        let size = workload.outputs()[0].dtype.size();
+        let (sizes, none) = (Sizes::of(device), Blocks::default());
+        let plan = Plan::new(&g, self.algorithm, self.isa, size, 1, false, &sizes, none);
+        let (rows, vectors) = tile_shape(self.isa.register_bytes());
+        let width = vectors * self.isa.register_bytes() / size;
+        let columns = if self.algorithm == Algorithm::Panel { plan.chunk * width } else { plan.nc };
+        let blocks = blocks_around((plan.mc, columns, plan.kc), (g.m, g.n, g.k), (rows, width));
+        let mut wide = ParameterSpace::default();
+        for point in usual.points() {
+            wide = wide.and(blocks.clone().with(point));
+        }
+        usual.and(wide)
+    }
+
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
         cost::compute(workload, parameters, device, self.isa, self.algorithm)
     }
@@ -186,6 +208,7 @@ struct Run<'a> {
     isa: Isa,
     sizes: Sizes,
     stream: bool,
+    blocks: Blocks,
     pool: &'a ThreadPool,
 }
 
@@ -202,8 +225,8 @@ impl Compute {
             return Ok(());
         }
         let stream = call.parameters.get(Knob::Stream) == Some(1);
-        let run =
-            Run { algorithm: self.algorithm, isa: self.isa, sizes: Sizes::of(device.info()), stream, pool };
+        let (sizes, blocks) = (Sizes::of(device.info()), Blocks::of(call.parameters));
+        let run = Run { algorithm: self.algorithm, isa: self.isa, sizes, stream, blocks, pool };
         let together = threads > 1 && products.count >= threads;
         let (inside, beside) = if together { (1, threads) } else { (threads, 1) };
         let size = run.scratch(products.first(), inside);
@@ -232,7 +255,8 @@ impl Compute {
 
 impl Run<'_> {
     fn plan<T>(&self, g: &Gemm<T>, threads: usize) -> Plan {
-        Plan::new(g, self.algorithm, self.isa, size_of::<T>(), threads, self.stream, &self.sizes)
+        let Self { algorithm, isa, stream, ref sizes, blocks, .. } = *self;
+        Plan::new(g, algorithm, isa, size_of::<T>(), threads, stream, sizes, blocks)
     }
 
     /// Elements of scratch memory for one product.

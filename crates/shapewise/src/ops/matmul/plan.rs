@@ -5,6 +5,7 @@ use super::cpu_problem::Gemm;
 use super::{cpu_packed, cpu_panel};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
+use crate::ops::{Knob, ParameterSpace, Parameters};
 
 /// How a kernel goes about a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,48 @@ impl Sizes {
     }
 }
 
+/// Sizes of blocks that a tuner asks for; `None` is what the caches suggest.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::ops) struct Blocks {
+    pub rows: Option<usize>,
+    pub columns: Option<usize>,
+    pub depth: Option<usize>,
+}
+
+impl Blocks {
+    pub fn of(parameters: &Parameters) -> Self {
+        let size = |knob| parameters.get(knob).map(|size| size as usize);
+        Self { rows: size(Knob::BlockM), columns: size(Knob::BlockN), depth: size(Knob::BlockK) }
+    }
+}
+
+/// Parts and multiples of a block that a tuner tries.
+const SHARES: [(usize, usize); 6] = [(1, 4), (1, 2), (3, 4), (1, 1), (3, 2), (2, 1)];
+/// The same for blocks of which the exact size matters less.
+const FEW_SHARES: [(usize, usize); 5] = [(1, 4), (1, 2), (1, 1), (2, 1), (4, 1)];
+
+/// Sizes around a block's own, in whole units, none longer than the side that it cuts.
+fn around(own: usize, whole: usize, unit: usize, shares: &[(usize, usize)]) -> Vec<u32> {
+    let own = own.min(whole);
+    let sizes = shares.iter().map(|(times, parts)| (own * times / parts).next_multiple_of(unit).max(unit));
+    let mut sizes: Vec<u32> = sizes.map(|size| size.min(whole.next_multiple_of(unit)) as u32).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// Every combination of blocks around those of a plan: of `m` rows, `n` columns and `k` steps in tiles of `tile`.
+pub(in crate::ops) fn blocks_around(
+    (mc, nc, kc): (usize, usize, usize),
+    (m, n, k): (usize, usize, usize),
+    tile: (usize, usize),
+) -> ParameterSpace {
+    ParameterSpace::single()
+        .axis(Knob::BlockM, &around(mc, m, tile.0, &FEW_SHARES))
+        .axis(Knob::BlockN, &around(nc, n, tile.1, &FEW_SHARES))
+        .axis(Knob::BlockK, &around(kc, k, 16, &SHARES))
+}
+
 /// How the kernel will cut a product, derived from the caches.
 pub(in crate::ops) struct Plan {
     pub mc: usize,
@@ -62,25 +105,28 @@ impl Plan {
         threads: usize,
         stream: bool,
         sizes: &Sizes,
+        blocks: Blocks,
     ) -> Self {
         let (rows, vectors) = tile_shape(isa.register_bytes());
         let panel_bytes = vectors * isa.register_bytes();
-        let kc = sizes.depth(panel_bytes);
+        let kc = blocks.depth.map_or(sizes.depth(panel_bytes), |depth| depth.max(16));
         let (k, threads) =
             if algorithm == Algorithm::SplitK { (g.k.div_ceil(threads), 1) } else { (g.k, threads) };
         let depth = k.div_ceil(k.div_ceil(kc));
         let mc = match algorithm {
             Algorithm::Small => g.m,
-            Algorithm::Panel => (sizes.l2 / 2 / (g.k * size)).max(2 * rows),
+            Algorithm::Panel => blocks.rows.unwrap_or(sizes.l2 / 2 / (g.k * size)).max(2 * rows),
             Algorithm::Packed | Algorithm::SplitK => {
-                let most = (sizes.l2 / 4 / (depth * size)).max(rows);
-                let blocks = g.m.div_ceil(most).next_multiple_of(threads);
-                g.m.div_ceil(blocks).max(rows)
+                let most = blocks.rows.unwrap_or(sizes.l2 / 4 / (depth * size)).max(rows);
+                let count = g.m.div_ceil(most).next_multiple_of(threads);
+                g.m.div_ceil(count).max(rows)
             }
         };
-        let nc = (sizes.l3 / 4 / (depth * size)).max(panel_bytes / size);
+        let width = panel_bytes / size;
+        let nc = blocks.columns.unwrap_or(sizes.l3 / 4 / (depth * size)).max(width);
         // An eighth of the second-level cache, twice: the left operand and the result need the rest.
-        let chunk = (sizes.l2 / 8 / (depth * panel_bytes)).clamp(1, 64);
+        let own = sizes.l2 / 8 / (depth * panel_bytes);
+        let chunk = blocks.columns.map_or(own, |columns| columns / width).clamp(1, 64);
         Self { mc, kc, nc, chunk, threads, stream: stream && k <= kc && algorithm != Algorithm::SplitK }
     }
 

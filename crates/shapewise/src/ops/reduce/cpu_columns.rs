@@ -13,8 +13,8 @@ use crate::backends::cpu::simd::{Simd, SimdTask};
 use crate::backends::cpu::threads::ThreadPool;
 use crate::ops::walk::{Axis, offset};
 
-/// Columns that are reduced together.
-const BAND: usize = 2048;
+/// Columns that are reduced together at most.
+pub(super) const BAND: usize = 2048;
 /// Rows that go into a lane before it is added to a total; the bound on a sum's error is (128 + 2)·u.
 const DEPTH: usize = 128;
 
@@ -41,6 +41,7 @@ pub(super) unsafe fn reduce<F: Fold>(
     output: Sink<F::Out>,
     runner: impl Runner,
     (pool, threads): (&ThreadPool, usize),
+    band: usize,
 ) {
     let Some((&inner, outer)) = plan.kept.split_last() else { return };
     debug_assert_eq!(inner.input, 1, "columns side by side");
@@ -51,7 +52,7 @@ pub(super) unsafe fn reduce<F: Fold>(
     let columns = Columns { fold, outer, inner, plan, input, output };
     let rows = outputs / inner.size;
     // As many bands per row as give every thread work, but none narrower than some cache lines.
-    let wanted = threads.div_ceil(rows).max(inner.size.div_ceil(BAND));
+    let wanted = threads.div_ceil(rows).max(inner.size.div_ceil(band.clamp(64, BAND)));
     let bands = wanted.min(inner.size.div_ceil(64)).max(1);
     pool.run(threads, rows * bands, &|task| {
         let (row, band) = (task / bands, task % bands);

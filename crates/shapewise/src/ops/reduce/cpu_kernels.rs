@@ -3,6 +3,7 @@
 
 use super::attributes::{ReduceAttributes, ReduceKind};
 use super::cpu_fold::{Baseline, Fold, Narrow, Runner};
+use super::cpu_rows::Cut;
 use super::cpu_stored::{Sink, Source};
 use super::dispatch::{Visitor, is_vector, visit};
 use super::plan::Plan;
@@ -11,7 +12,7 @@ use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
-    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Operation, OperationKind, ParameterSpace,
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, Operation, OperationKind, ParameterSpace,
     Parameters, Refusal, Refusals, Traffic, Variant, Workload,
 };
 use crate::tensor::DType;
@@ -133,6 +134,21 @@ impl Kernel for Engine {
         ParameterSpace::threads(device.threads)
     }
 
+    fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let usual = self.space(workload, device);
+        let wide = match self.walk {
+            // Tasks for each thread change nothing on one.
+            Walk::Rows => ParameterSpace::threads(device.threads)
+                .axis(Knob::Split, &[1, 2, 3, 4, 6, 8, 12, 16])
+                .constrained(|p| p.threads() > 1 || p.get(Knob::Split) == Some(4))
+                .axis(Knob::BlockK, &[128, 256, 384, 512, 768, 1024, 1536, 2048])
+                .axis(Knob::Unroll, &[4, 1]),
+            Walk::Columns => ParameterSpace::threads(device.threads)
+                .axis(Knob::BlockN, &[64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048]),
+        };
+        usual.and(wide)
+    }
+
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
         let plan = plan(workload);
         let (input, output) = (&workload.inputs()[0], &workload.outputs()[0]);
@@ -152,7 +168,7 @@ impl Kernel for Engine {
         let traffic = Traffic::pass(moved, set, &device.caches)
             + Traffic::pass(output.bytes() as f64, set, &device.caches);
         let tasks = match self.walk {
-            Walk::Rows => parameters.threads() * 4,
+            Walk::Rows => parameters.threads() * Cut::of(parameters).tasks,
             Walk::Columns => (plan.outputs() / 64).max(1),
         };
         Cost::new(elements * padding * work, unit, traffic).split(parameters.threads(), tasks)
@@ -187,10 +203,16 @@ impl Launch<'_, '_> {
         let sink = Sink::<F::Out>::new(output.address(), output.desc().dtype)?;
         let team = (self.call.cpu().threads(), self.call.parameters.threads());
         match self.engine.walk {
-            // SAFETY: the plan walks exactly the operands' elements, which are valid, and the output is ours alone.
-            Walk::Rows => unsafe { cpu_rows::reduce(fold, self.plan, source, sink, rows, team) },
-            // SAFETY: as above.
-            Walk::Columns => unsafe { cpu_columns::reduce(fold, self.plan, source, sink, columns, team) },
+            Walk::Rows => {
+                let cut = Cut::of(self.call.parameters);
+                // SAFETY: the plan walks exactly the operands' elements, which are valid, and the output is ours alone.
+                unsafe { cpu_rows::reduce(fold, self.plan, source, sink, rows, team, cut) }
+            }
+            Walk::Columns => {
+                let band = self.call.parameters.get(Knob::BlockN).map_or(cpu_columns::BAND, |n| n as usize);
+                // SAFETY: as above.
+                unsafe { cpu_columns::reduce(fold, self.plan, source, sink, columns, team, band) }
+            }
         }
         Some(())
     }

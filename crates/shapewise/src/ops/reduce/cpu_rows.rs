@@ -10,13 +10,39 @@ use super::plan::Plan;
 use crate::backends::cpu::simd::{Simd, SimdTask};
 use crate::backends::cpu::threads::ThreadPool;
 use crate::ops::walk::{Axis, offset};
+use crate::ops::{Knob, Parameters};
 
 /// The most partial totals that are kept when the reduced elements are split over threads.
 const PARTS: usize = 64;
 
+/// How a reduction is cut; what a tuner may change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// Tasks for each thread: a few even out what else runs on the cores.
+    pub tasks: usize,
+    /// Neighbours that go into a lane at once, at most [`BLOCK`].
+    pub block: usize,
+    /// Whether four runs are read at once.
+    pub four: bool,
+}
+
+impl Cut {
+    pub const USUAL: Self = Self { tasks: 4, block: BLOCK, four: true };
+
+    pub fn of(parameters: &Parameters) -> Self {
+        let get = |knob, usual: usize| parameters.get(knob).map_or(usual, |value| value.max(1) as usize);
+        Self {
+            tasks: get(Knob::Split, Self::USUAL.tasks),
+            block: get(Knob::BlockK, Self::USUAL.block).min(BLOCK),
+            four: get(Knob::Unroll, 4) == 4,
+        }
+    }
+}
+
 /// A reduction over given memory.
 pub(super) struct Rows<'a, F: Fold> {
     fold: F,
+    cut: Cut,
     outer: &'a [Axis],
     inner: Axis,
     plan: &'a Plan,
@@ -38,10 +64,11 @@ pub(super) unsafe fn reduce<F: Fold>(
     output: Sink<F::Out>,
     runner: impl Runner,
     (pool, threads): (&ThreadPool, usize),
+    cut: Cut,
 ) {
     const NONE: Axis = Axis { size: 1, input: 1, output: 0 };
     let (inner, outer) = plan.reduced.split_last().map_or((NONE, &[][..]), |(last, rest)| (*last, rest));
-    let rows = Rows { fold, outer, inner, plan, input, output };
+    let rows = Rows { fold, cut, outer, inner, plan, input, output };
     let outputs = plan.outputs();
     if outputs == 0 {
         return;
@@ -49,8 +76,7 @@ pub(super) unsafe fn reduce<F: Fold>(
     if threads > 1 && outputs < 2 * threads && outputs * threads <= PARTS {
         return rows.split_depth(runner, pool, threads);
     }
-    // A few tasks per thread even out what else runs on the cores.
-    let tasks = if threads > 1 { (4 * threads).min(outputs.div_ceil(4)) } else { 1 };
+    let tasks = if threads > 1 { (cut.tasks * threads).min(outputs.div_ceil(4)) } else { 1 };
     pool.run(threads, tasks, &|task| {
         let range = outputs * task / tasks..outputs * (task + 1) / tasks;
         runner.run(Part { rows: &rows, range, runs: 0..rows.runs(), along: 0..inner.size, slots: None });
@@ -134,7 +160,7 @@ impl<F: Fold> SimdTask for Part<'_, F> {
     fn run<S: Simd>(self, s: S) {
         let Self { rows, ref range, slots, .. } = self;
         let fold = rows.fold;
-        let fours = if rows.is_plain() && slots.is_none() { range.len() / 4 } else { 0 };
+        let fours = if rows.cut.four && rows.is_plain() && slots.is_none() { range.len() / 4 } else { 0 };
         let singles = range.len() - 4 * fours;
         let mut buffer = [F::In::ZERO; BLOCK];
         for job in 0..fours + singles {
@@ -169,7 +195,8 @@ impl<F: Fold> Part<'_, F> {
         let Self { rows, along, .. } = self;
         let fold = rows.fold;
         let bases = outputs.map(|output| rows.base(output));
-        let quarter = if rows.is_plain() && along.len() >= 2 * BLOCK { along.len() / 4 } else { 0 };
+        let long = rows.cut.four && along.len() >= 2 * BLOCK;
+        let quarter = if rows.is_plain() && long { along.len() / 4 } else { 0 };
         let (len, apart) = if four { (along.len(), 0) } else { (quarter, quarter) };
         let mut totals = [fold.total(); 4];
         for run in self.runs.clone() {
@@ -177,7 +204,7 @@ impl<F: Fold> Part<'_, F> {
             let place = run * rows.inner.size;
             let mut done = 0;
             while done < len {
-                let count = (len - done).min(BLOCK);
+                let count = (len - done).min(rows.cut.block);
                 let from = [0, 1, 2, 3].map(|k| along.start + k * apart + done);
                 // SAFETY: the plan's elements are valid (see `reduce`), native and side by side.
                 let x = [0, 1, 2, 3].map(|k| unsafe { bases[k].from(step + from[k] as isize).slice(count) });
@@ -189,7 +216,7 @@ impl<F: Fold> Part<'_, F> {
             }
             let mut from = if four { along.end } else { along.start + 4 * len };
             while from < along.end {
-                let (count, stride) = ((along.end - from).min(BLOCK), rows.inner.input);
+                let (count, stride) = ((along.end - from).min(rows.cut.block), rows.inner.input);
                 let start = bases[0].from(step + from as isize * stride);
                 // SAFETY: the plan's elements are valid (see `reduce`).
                 let x = unsafe { start.gather(stride, count, buffer) };

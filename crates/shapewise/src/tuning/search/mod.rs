@@ -1,0 +1,314 @@
+//! The search for better parameters: a model says where to look, races on the real thing say who wins.
+//!
+//! [`search`] measures few points of a large space: those that a surrogate of all times so far expects to gain most. It
+//! stops when the leader's bound clears the rest, when what is left to gain costs more than it brings, or when the budget
+//! is used up. Points that fail or compute something wrong are refused and remembered.
+
+mod race;
+mod ranked;
+mod surrogate;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::ops::Parameters;
+
+/// Gives times of points: the machine itself, or what was recorded of one.
+pub trait Trial {
+    /// Seconds of one call at a point, from one sample; an error says why the point is out for good.
+    fn sample(&mut self, point: usize) -> Result<f64, String>;
+}
+
+/// One point of a space.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Which kernel: times of one say little about those of another.
+    pub kernel: usize,
+    /// Values of its tunables.
+    pub parameters: Parameters,
+    /// Seconds that a model expects.
+    pub predicted: Option<f64>,
+    /// What was measured before, in seconds, and from how many samples: it is not measured again without a reason.
+    pub known: Option<(f64, u32)>,
+    /// Why it must not be tried: it failed or was wrong before.
+    pub refused: Option<String>,
+}
+
+/// How points are picked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchMethod {
+    /// Those that the surrogate expects to gain most.
+    #[default]
+    Ranked,
+    /// Any, in an order that this number decides: a baseline.
+    Random(u64),
+    /// All of them: the truth that the others are judged by.
+    Exhaustive,
+}
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchSettings {
+    /// How points are picked.
+    pub method: SearchMethod,
+    /// Points measured at most.
+    pub trials: usize,
+    /// Time to spend at most.
+    pub time: Option<Duration>,
+    /// Samples of a point when it is first tried.
+    pub samples: usize,
+    /// Rounds of the last race at most.
+    pub rounds: usize,
+    /// A gain below this share is not looked for.
+    pub worth: f64,
+    /// Calls that will follow, if anyone knows: a trial must bring more time than it takes.
+    pub calls: Option<f64>,
+}
+
+impl Default for SearchSettings {
+    fn default() -> Self {
+        Self {
+            method: SearchMethod::Ranked,
+            trials: 32,
+            time: None,
+            samples: 3,
+            rounds: 15,
+            worth: 0.005,
+            calls: None,
+        }
+    }
+}
+
+/// Why a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// Every point was measured or refused.
+    Exhausted,
+    /// What is left to gain is not worth looking for.
+    Settled,
+    /// The trials are used up.
+    Trials,
+    /// The time is used up.
+    Time,
+    /// Somebody asked to stop.
+    Cancelled,
+}
+
+/// Samples of one point.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sampled {
+    /// The point.
+    pub point: usize,
+    /// Seconds of each sample, in order.
+    pub samples: Vec<f64>,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Found {
+    /// The best point; `None` if every one was refused.
+    pub best: Option<usize>,
+    /// Points in the order of their first sample.
+    pub sampled: Vec<Sampled>,
+    /// Points that failed or were wrong, with the reason.
+    pub refused: Vec<(usize, String)>,
+    /// Half the interval of the best point's time, as a share: two standard errors.
+    pub interval: Option<f64>,
+    /// The largest gain that a point not measured yet is expected to bring, as a share of the time.
+    pub left: f64,
+    /// Why it ended.
+    pub stop: Stop,
+}
+
+/// What a search has so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SoFar {
+    /// Points measured.
+    pub trials: usize,
+    /// Seconds of the best.
+    pub best_seconds: f64,
+}
+
+/// Searches a space; the first point is the default and always measured. `listen` hears of each trial and ends the search
+/// with `false`; everything measured until then is kept.
+pub fn search(
+    points: &[Point],
+    settings: &SearchSettings,
+    trial: &mut dyn Trial,
+    listen: &mut dyn FnMut(SoFar) -> bool,
+) -> Found {
+    let mut run = Run::new(points, settings, trial, listen);
+    let stop = match settings.method {
+        SearchMethod::Ranked => ranked::run(&mut run),
+        SearchMethod::Random(seed) => run.in_order(&shuffled(points.len(), seed)),
+        SearchMethod::Exhaustive => run.in_order(&(0..points.len()).collect::<Vec<_>>()),
+    };
+    run.left = ranked::left(&run);
+    race::finish(&mut run);
+    run.found(stop)
+}
+
+/// A search as it goes.
+struct Run<'a> {
+    points: &'a [Point],
+    settings: &'a SearchSettings,
+    trial: &'a mut dyn Trial,
+    listen: &'a mut dyn FnMut(SoFar) -> bool,
+    samples: Vec<Vec<f64>>,
+    order: Vec<usize>,
+    refused: Vec<Option<String>>,
+    started: Instant,
+    cancelled: bool,
+    interval: Option<f64>,
+    left: f64,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        points: &'a [Point],
+        settings: &'a SearchSettings,
+        trial: &'a mut dyn Trial,
+        listen: &'a mut dyn FnMut(SoFar) -> bool,
+    ) -> Self {
+        Self {
+            points,
+            settings,
+            trial,
+            listen,
+            samples: vec![Vec::new(); points.len()],
+            order: Vec::new(),
+            refused: points.iter().map(|p| p.refused.clone()).collect(),
+            started: Instant::now(),
+            cancelled: false,
+            interval: None,
+            left: 0.0,
+        }
+    }
+
+    /// One sample of a point; a point that fails is out.
+    fn sample(&mut self, point: usize) -> Option<f64> {
+        if self.refused[point].is_some() {
+            return None;
+        }
+        let sampled = self.trial.sample(point);
+        let seconds = match sampled {
+            Ok(seconds) if seconds.is_finite() && seconds > 0.0 => seconds,
+            Ok(wrong) => {
+                self.refused[point] = Some(format!("took {wrong} s, which cannot be"));
+                return None;
+            }
+            Err(reason) => {
+                self.refused[point] = Some(reason);
+                return None;
+            }
+        };
+        if self.samples[point].is_empty() {
+            self.order.push(point);
+        }
+        self.samples[point].push(seconds);
+        Some(seconds)
+    }
+
+    /// The median of what was sampled now, else what was known before.
+    fn seconds(&self, point: usize) -> Option<f64> {
+        if self.refused[point].is_some() {
+            return None;
+        }
+        median(&self.samples[point]).or(self.points[point].known.map(|(seconds, _)| seconds))
+    }
+
+    fn is_new(&self, point: usize) -> bool {
+        self.refused[point].is_none() && self.seconds(point).is_none()
+    }
+
+    fn best(&self) -> Option<usize> {
+        let timed = (0..self.points.len()).filter_map(|p| Some((p, self.seconds(p)?)));
+        timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(point, _)| point)
+    }
+
+    /// Tries some points in turns, so that all of them see the same disturbances; the best so far takes part.
+    fn trials(&mut self, batch: &[usize]) {
+        let leader = self.best().filter(|leader| !batch.contains(leader));
+        let mut racing: Vec<usize> = batch.iter().copied().chain(leader).collect();
+        for round in 0..self.settings.samples {
+            for &point in &racing {
+                self.sample(point);
+            }
+            // After the first round the slower half goes on only if it is near.
+            let least = racing.iter().filter_map(|&p| self.seconds(p)).fold(f64::INFINITY, f64::min);
+            if round == 0 {
+                racing.retain(|&p| self.seconds(p).is_some_and(|s| s < HOPELESS * least));
+            }
+        }
+    }
+
+    /// Whether the search must end, and why.
+    fn ended(&mut self) -> Option<Stop> {
+        let best_seconds = self.best().and_then(|p| self.seconds(p)).unwrap_or(f64::INFINITY);
+        let trials = self.order.len();
+        self.cancelled |= !(self.listen)(SoFar { trials, best_seconds });
+        if self.cancelled {
+            Some(Stop::Cancelled)
+        } else if trials >= self.settings.trials {
+            Some(Stop::Trials)
+        } else if self.settings.time.is_some_and(|time| self.started.elapsed() >= time) {
+            Some(Stop::Time)
+        } else {
+            None
+        }
+    }
+
+    /// The default and then every point that is new, in an order.
+    fn in_order(&mut self, order: &[usize]) -> Stop {
+        if self.points.first().is_some() && self.is_new(0) {
+            self.trials(&[0]);
+        }
+        for &point in order {
+            if let Some(stop) = self.ended() {
+                return stop;
+            }
+            if self.is_new(point) {
+                self.trials(&[point]);
+            }
+        }
+        Stop::Exhausted
+    }
+
+    fn found(mut self, stop: Stop) -> Found {
+        let best = self.best();
+        let sampled = self.order.iter().map(|&point| Sampled { point, samples: std::mem::take(&mut self.samples[point]) });
+        let sampled = sampled.collect();
+        let refused = self.refused.into_iter().enumerate().filter_map(|(p, why)| Some((p, why?))).collect();
+        let stop = if self.cancelled { Stop::Cancelled } else { stop };
+        Found { best, sampled, refused, interval: self.interval, left: self.left, stop }
+    }
+}
+
+/// A point whose first sample takes this many times the best one is not sampled again: interruptions on a shared machine
+/// double a sample, rarely more.
+const HOPELESS: f64 = 2.0;
+
+/// The middle of some numbers; the lower of two.
+pub(super) fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+}
+
+/// All numbers below `n` in an order that the seed decides.
+fn shuffled(n: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    for i in (1..n).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        order.swap(i, (state % (i as u64 + 1)) as usize);
+    }
+    order
+}
