@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use super::error::{Result, WebGpuError};
 
+/// How long a failed command waits to hear whether the device is gone.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What callbacks of the driver note.
 #[derive(Default)]
 struct Notes {
@@ -86,12 +89,20 @@ impl Context {
         }
         match found {
             None => Ok(done),
-            Some(_) if self.is_lost() => Err(self.check().err().unwrap_or(WebGpuError::NotInitialised)),
             Some(wgpu::Error::OutOfMemory { .. }) => {
-                Err(WebGpuError::OutOfMemory { requested: 0, reserved: 0, limit: None })
+                Err(self.blame(WebGpuError::OutOfMemory { requested: 0, reserved: 0, limit: None }))
             }
-            Some(error) => Err(WebGpuError::Refused { what: what.to_owned(), reason: error.to_string() }),
+            Some(error) => {
+                Err(self.blame(WebGpuError::Refused { what: what.to_owned(), reason: error.to_string() }))
+            }
         }
+    }
+
+    /// The error, or the loss of the device if that is what it comes from.
+    pub fn blame(&self, error: WebGpuError) -> WebGpuError {
+        // The driver tells of a loss only when it is asked, and only after the work under way.
+        let _ = self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(PATIENCE) });
+        if self.is_lost() { self.check().err().unwrap_or(error) } else { error }
     }
 
     /// Lets the driver run callbacks of finished work, without waiting.
@@ -112,7 +123,9 @@ impl Context {
                 self.notes.lose(format!("it did not answer within {waited:?}"));
                 Err(WebGpuError::Timeout { waited })
             }
-            Err(error) => Err(WebGpuError::Refused { what: "to wait".into(), reason: error.to_string() }),
+            Err(error) => {
+                Err(self.blame(WebGpuError::Refused { what: "to wait".into(), reason: error.to_string() }))
+            }
         }
     }
 }

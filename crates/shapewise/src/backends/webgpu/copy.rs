@@ -18,7 +18,7 @@ const PIECE: u64 = 32 << 20;
 const ALIGNMENT: u64 = 256;
 
 const BYTES: &str = "
-struct Copy { from: u32, to: u32, len: u32 }
+struct Copy { first: u32, start: u32, len: u32 }
 @group(0) @binding(0) var<storage, read> source: array<u32>;
 @group(0) @binding(1) var<storage, read_write> target_words: array<u32>;
 @group(0) @binding(2) var<uniform> copy: Copy;
@@ -27,14 +27,14 @@ fn byte_at(i: u32) -> u32 { return (source[i / 4u] >> (8u * (i % 4u))) & 255u; }
 
 @compute @workgroup_size(256)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let word = copy.to / 4u + id.x;
-    let end = copy.to + copy.len;
+    let word = copy.start / 4u + id.x;
+    let end = copy.start + copy.len;
     if word * 4u >= end { return; }
     var value = target_words[word];
     for (var i = 0u; i < 4u; i++) {
         let at = word * 4u + i;
-        if at >= copy.to && at < end {
-            value = (value & ~(255u << (8u * i))) | (byte_at(copy.from + at - copy.to) << (8u * i));
+        if at >= copy.start && at < end {
+            value = (value & ~(255u << (8u * i))) | (byte_at(copy.first + at - copy.start) << (8u * i));
         }
     }
     target_words[word] = value;

@@ -80,7 +80,7 @@ impl Staging {
             let padded = (part.len() as u64).next_multiple_of(4);
             {
                 let mut view =
-                    staging.slice(..padded).get_mapped_range_mut().map_err(|error| refused(&error))?;
+                    staging.slice(..padded).get_mapped_range_mut().map_err(|error| self.refused(&error))?;
                 view.slice(..part.len()).copy_from_slice(part);
             }
             staging.unmap();
@@ -118,7 +118,7 @@ impl Staging {
                 let (now, rest) = out.split_at_mut(len as usize - skip);
                 {
                     let view = staging.slice(..len.next_multiple_of(4)).get_mapped_range();
-                    now.copy_from_slice(&view.map_err(|error| refused(&error))?[skip..len as usize]);
+                    now.copy_from_slice(&view.map_err(|error| self.refused(&error))?[skip..len as usize]);
                 }
                 (out, skip) = (rest, 0);
                 staging.unmap();
@@ -153,8 +153,8 @@ impl Staging {
     fn encoder(&self) -> wgpu::CommandEncoder {
         self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
     }
-}
 
-fn refused(error: &wgpu::MapRangeError) -> WebGpuError {
-    WebGpuError::Refused { what: "staging memory".into(), reason: error.to_string() }
+    fn refused(&self, error: &wgpu::MapRangeError) -> WebGpuError {
+        self.context.blame(WebGpuError::Refused { what: "staging memory".into(), reason: error.to_string() })
+    }
 }
