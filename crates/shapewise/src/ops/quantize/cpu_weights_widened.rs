@@ -8,7 +8,7 @@ use crate::device::{Device, DeviceInfo};
 use crate::hash::source_hash;
 use crate::ops::matmul::cpu_packed;
 use crate::ops::matmul::cpu_problem::{Epilogue, Gemm, Shared};
-use crate::ops::matmul::plan::{Algorithm, Plan, Sizes};
+use crate::ops::matmul::plan::{Algorithm, Blocks, Plan, Sizes};
 use crate::ops::{
     Activation, Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace,
     Parameters, Traffic, Variant, Workload,
@@ -68,7 +68,8 @@ fn gemm(p: &Problem, columns: usize, memory: [*mut f32; 3]) -> Gemm<f32> {
 }
 
 fn blocking(g: &Gemm<f32>, isa: Isa, threads: usize, device: &DeviceInfo) -> cpu_packed::Blocking {
-    Plan::new(g, Algorithm::Packed, isa, size_of::<f32>(), threads, false, &Sizes::of(device)).packed()
+    Plan::new(g, Algorithm::Packed, isa, size_of::<f32>(), threads, false, &Sizes::of(device), Blocks::default())
+        .packed()
 }
 
 fn panels(p: &Problem, isa: Isa, threads: usize, device: &DeviceInfo) -> usize {

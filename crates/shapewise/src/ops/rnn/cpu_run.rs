@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceInfo};
 use crate::ops::matmul::cpu_pack::{PackPanels, Part as Panel};
 use crate::ops::matmul::cpu_packed;
 use crate::ops::matmul::cpu_problem::{Epilogue, Gemm, Real as Computed, Shared, Split};
-use crate::ops::matmul::plan::{Algorithm, Plan as Products, Sizes};
+use crate::ops::matmul::plan::{Algorithm, Blocks, Plan as Products, Sizes};
 use crate::ops::{Activation, Call, KernelError};
 
 /// A layer and what its steps need besides.
@@ -99,7 +99,8 @@ pub(super) fn panels<T: Computed>(p: &Problem, plan: &Plan, device: &DeviceInfo)
 
 fn blocking<T: Copy>(g: &Gemm<T>, plan: &Plan, device: &DeviceInfo) -> cpu_packed::Blocking {
     let sizes = Sizes::of(device);
-    Products::new(g, Algorithm::Packed, plan.isa, size_of::<T>(), plan.threads, false, &sizes).packed()
+    Products::new(g, Algorithm::Packed, plan.isa, size_of::<T>(), plan.threads, false, &sizes, Blocks::default())
+        .packed()
 }
 
 /// The product of the inputs of some steps from `x` on, and how often it is to be repeated: once where one stride leads
