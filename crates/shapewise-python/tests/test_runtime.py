@@ -99,9 +99,14 @@ def test_examples_in_the_documentation(owner):
 def test_stubs_name_every_function():
     from importlib.resources import files
 
-    module = files("shapewise").joinpath("__init__.pyi").read_text()
-    methods = [name for name in dir(sw.Runtime) if not name.startswith("_") and name not in ("fft", "threads", "flush")]
-    missing = [name for name in methods if f"def {name}(" not in module or f"    def {name}(self" not in module]
-    assert not missing
-    transforms = files("shapewise").joinpath("fft.pyi").read_text()
-    assert not [name for name in sw.fft.__all__ if f"def {name}(" not in transforms]
+    stubs = lambda name: files("shapewise").joinpath(name).read_text()
+    public = lambda kind: [name for name in dir(kind) if not name.startswith("_")]
+    module = stubs("__init__.pyi")
+    for name in public(sw.Runtime):
+        assert f"    def {name}(" in module, name
+        assert f"\ndef {name}(" in module or name in ("fft", "sparse", "threads", "flush"), name
+    for part in ("fft", "sparse"):
+        for name in public(type(getattr(sw.default_runtime(), part))):
+            assert f"def {name}(" in stubs(f"{part}.pyi") and f"    def {name}(self" in module, name
+    for name in public(sw.SparseMatrix):
+        assert f"    def {name}(self" in stubs("sparse.pyi"), name
