@@ -272,6 +272,7 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
             }
         };
         let measured = self.keep(job, &candidates, &found);
+        self.bench.settle(&workload);
         job.candidates = candidates;
         job.left = match found.stop {
             // A turn that found nothing worth looking for ends the workload, one that measured nothing as well.

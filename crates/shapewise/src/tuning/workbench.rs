@@ -27,6 +27,9 @@ pub trait Workbench {
 
     /// Remembers that a candidate failed or computed something wrong.
     fn refuse(&self, workload: &Workload, candidate: &Candidate, reason: &str);
+
+    /// Lets calls of a workload use what was kept.
+    fn settle(&self, workload: &Workload);
 }
 
 /// Short calls are repeated until a sample lasts this long: a hundred times what reading the clock is uncertain by.
