@@ -19,6 +19,7 @@
 //! - [`tensor`]: element types, views, conversions.
 //! - [`ops`]: what can be computed; each operation's folder has its calls and all its kernels.
 //! - [`selection`]: how a kernel is chosen, and kernels of your own.
+//! - [`tuning`]: better parameters for this machine, within a budget.
 #![deny(unsafe_code)]
 
 pub mod backends;
@@ -35,6 +36,7 @@ pub mod sensors;
 pub mod store;
 pub mod tensor;
 pub mod tracking;
+pub mod tuning;
 
 pub use error::{Error, Result};
 pub use prepared::Prepared;

@@ -132,6 +132,61 @@ impl Candidates {
         out
     }
 
+    /// Adds the fastest point of a kernel where only a tuner measured it.
+    pub(crate) fn add_tuned(
+        &mut self,
+        history: &History,
+        workload: &Workload,
+        device: &DeviceInfo,
+        limits: &Limits,
+    ) {
+        for (name, parameters) in history.fastest() {
+            let of_kernel = |c: &&Candidate| c.kernel.name() == name;
+            let Some(usual) = self.accepted.iter().find(of_kernel) else { continue };
+            if self.accepted.iter().filter(of_kernel).any(|c| c.parameters.to_string() == parameters) {
+                continue;
+            }
+            let kernel = usual.kernel.clone();
+            self.add(&kernel, workload, device, limits, |point| point.to_string() == parameters);
+        }
+    }
+
+    /// Adds every point that a tuner may measure.
+    pub(crate) fn widen(&mut self, workload: &Workload, device: &DeviceInfo, limits: &Limits) {
+        let mut kernels: Vec<KernelHandle> = Vec::new();
+        for candidate in &self.accepted {
+            if !kernels.iter().any(|k| k.name() == candidate.kernel.name()) {
+                kernels.push(candidate.kernel.clone());
+            }
+        }
+        for kernel in kernels {
+            self.add(&kernel, workload, device, limits, |_| true);
+        }
+    }
+
+    /// Adds some of the points that a tuner may measure and that are not there yet.
+    fn add(
+        &mut self,
+        kernel: &KernelHandle,
+        workload: &Workload,
+        device: &DeviceInfo,
+        limits: &Limits,
+        wanted: impl Fn(&Parameters) -> bool,
+    ) {
+        // Users' kernels may panic here as anywhere; then they are tried at their usual points only.
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            let mut roofs = Roofs::new(device.peaks.as_ref());
+            let known = |p: &Parameters| {
+                self.accepted.iter().any(|c| c.kernel.name() == kernel.name() && c.parameters == *p)
+            };
+            let space = kernel.tuning_space(workload, device);
+            let new = space.points().iter().filter(|p| wanted(p) && !known(p));
+            let all = new.map(|point| candidate(kernel, point, workload, device, &mut roofs));
+            all.filter(|c| limits.scratch.is_none_or(|limit| c.cost.scratch <= limit)).collect::<Vec<_>>()
+        }));
+        self.accepted.extend(asked.unwrap_or_default());
+    }
+
     /// Moves kernels that were set aside for this workload to the refusals.
     pub(crate) fn set_aside(&mut self, history: &History) {
         for (name, why) in history.all_set_aside() {
@@ -179,10 +234,7 @@ fn ask(
         if limits.scratch.is_some_and(|limit| cost.scratch > limit) {
             continue;
         }
-        let terms = roofs.terms(&cost);
-        let (kernel, parameters) = (kernel.clone(), parameters.clone());
-        let [learned, predicted] = [None; 2];
-        accepted.push(Candidate { kernel, parameters, cost, terms, learned, measured: None, predicted });
+        accepted.push(with_cost(kernel, parameters, cost, roofs));
     }
     if accepted.len() > before {
         return Ok(());
@@ -193,6 +245,24 @@ fn ask(
         }
         _ => Refusal::Shape("at least one point in its parameter space".into()),
     }))
+}
+
+/// A kernel at a point.
+fn candidate(
+    kernel: &KernelHandle,
+    parameters: &Parameters,
+    workload: &Workload,
+    device: &DeviceInfo,
+    roofs: &mut Roofs<'_>,
+) -> Candidate {
+    with_cost(kernel, parameters, kernel.cost(workload, parameters, device), roofs)
+}
+
+fn with_cost(kernel: &KernelHandle, parameters: &Parameters, cost: Cost, roofs: &mut Roofs<'_>) -> Candidate {
+    let terms = roofs.terms(&cost);
+    let (kernel, parameters) = (kernel.clone(), parameters.clone());
+    let [learned, predicted] = [None; 2];
+    Candidate { kernel, parameters, cost, terms, learned, measured: None, predicted }
 }
 
 #[cfg(test)]

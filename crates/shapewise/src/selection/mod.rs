@@ -12,6 +12,7 @@ mod table;
 mod trials;
 mod verify;
 mod watch;
+mod workbench;
 
 pub use budget::Budget;
 pub use candidates::{Candidate, Candidates, Limits};

@@ -162,6 +162,7 @@ impl AdaptiveKernelSelector {
         let key = workload.key();
         let history = knowledge.history(key);
         candidates.set_aside(&history);
+        candidates.add_tuned(&history, workload, knowledge.info(), &knowledge.limits);
         let has_custom = candidates.accepted.iter().any(|c| c.kernel.is_custom());
         let judge = if has_custom { judge(&candidates.accepted).cloned() } else { None };
         candidates.keep_backend(knowledge.limits.backend);
@@ -198,6 +199,45 @@ impl AdaptiveKernelSelector {
             }
         }
         Ok(Considered { candidates, decision, history, judge })
+    }
+
+    /// Every candidate at every point that a tuner may measure; the one that runs today is the first.
+    pub(crate) fn wide(&self, workload: &Workload) -> Result<Vec<Candidate>> {
+        let knowledge = &*self.knowledge;
+        let Considered { mut candidates, decision, history, .. } = self.consider(workload)?;
+        candidates.accepted.swap(0, decision.index);
+        candidates.widen(workload, knowledge.info(), &knowledge.limits);
+        let mut all = candidates.accepted;
+        knowledge.models.load().attach(workload, workload.key(), &mut all);
+        for candidate in &mut all {
+            if !candidate.kernel.is_custom() || self.is_checked(candidate, &history) {
+                candidate.measured = history.measured(candidate.kernel.name(), &candidate.parameters);
+            }
+            candidate.predicted = self.policy.believe(candidate);
+        }
+        let default = all.first().map(|c| (c.kernel.name().to_owned(), c.parameters.clone()));
+        all.retain(|c| {
+            let first = default.as_ref().is_some_and(|(k, p)| k == c.kernel.name() && *p == c.parameters);
+            first || !history.is_refused(c.kernel.name(), &c.parameters)
+        });
+        Ok(all)
+    }
+
+    /// Takes in what a tuner measured of a candidate whose answers it has checked.
+    pub(crate) fn note(&self, workload: &Workload, candidate: &Candidate, samples: &[f64]) {
+        let Some(timings) = Timings::of(samples) else { return };
+        let knowledge = &*self.knowledge;
+        let history = knowledge.history(workload.key());
+        let (name, parameters) = (candidate.kernel.name(), candidate.parameters.to_string());
+        if candidate.kernel.is_custom() {
+            history.set_checked(name, &parameters, knowledge.registry.birth(name));
+        }
+        history.add(name, &parameters, &timings);
+        history.set_raced();
+        if knowledge.learns {
+            let (workload, candidate) = (Arc::new(workload.clone()), Arc::new(candidate.clone()));
+            knowledge.learner.measured(Measurement { workload, candidate, timings });
+        }
     }
 
     /// Whether this very kernel of the user's was checked at its parameters; its times before that do not count.

@@ -154,6 +154,8 @@ struct Inner {
     /// Whether a race over this workload was decided, here or in an earlier process.
     raced: bool,
     set_aside: Vec<(String, String)>,
+    /// Kernels at parameters that failed or were wrong when a tuner tried them.
+    refused: Vec<(String, String)>,
     /// Users' kernels and parameters whose answer was checked, and the generation that the kernel came with.
     checked: Vec<(String, String, u64)>,
 }
@@ -235,6 +237,37 @@ impl History {
     /// Kernels that are out for this workload, and why.
     pub fn all_set_aside(&self) -> Vec<(String, String)> {
         self.lock().set_aside.clone()
+    }
+
+    /// Says that a candidate failed or was wrong when a tuner tried it; its kernel stays at other parameters.
+    pub fn refuse(&self, kernel: &str, parameters: &str) {
+        let mut inner = self.lock();
+        inner.track(kernel, parameters).failures += 1;
+        inner.refused.push((kernel.to_owned(), parameters.to_owned()));
+    }
+
+    /// Whether a tuner must not try a candidate again.
+    pub fn is_refused(&self, kernel: &str, parameters: &Parameters) -> bool {
+        let inner = self.lock();
+        !inner.refused.is_empty() && {
+            let parameters = parameters.to_string();
+            inner.refused.iter().any(|(k, p)| k == kernel && *p == parameters)
+        }
+    }
+
+    /// The fastest point of each kernel that was measured: kernel and parameters.
+    pub fn fastest(&self) -> Vec<(String, String)> {
+        let inner = self.lock();
+        let mut best: Vec<(&Track, f64)> = Vec::new();
+        for track in &inner.tracks {
+            let Some(Measured { seconds, .. }) = track.measured() else { continue };
+            match best.iter_mut().find(|(other, _)| other.kernel == track.kernel) {
+                Some(slot) if seconds < slot.1 => *slot = (track, seconds),
+                Some(_) => {}
+                None => best.push((track, seconds)),
+            }
+        }
+        best.into_iter().map(|(track, _)| (track.kernel.clone(), track.parameters.clone())).collect()
     }
 
     /// Lets a kernel that was set aside back in.
@@ -320,6 +353,19 @@ mod tests {
         assert_eq!(history.switches(), 2);
         assert_eq!(history.current(), Some(("a".into(), "threads=1".into())));
         assert_eq!(history.tracks()[0].selections, 3);
+    }
+
+    #[test]
+    fn the_fastest_of_each_kernel_and_what_was_refused() {
+        let history = History::default();
+        for (kernel, parameters, seconds) in [("a", "blockk=64", 2.0), ("a", "", 3.0), ("b", "", 1.0)] {
+            history.add(kernel, parameters, &timings(seconds, 1, 0));
+        }
+        let name = |kernel: &str, parameters: &str| (kernel.to_owned(), parameters.to_owned());
+        assert_eq!(history.fastest(), [name("a", "blockk=64"), name("b", "")]);
+        assert!(!history.is_refused("b", &Parameters::new()));
+        history.refuse("b", "");
+        assert!(history.is_refused("b", &Parameters::new()) && !history.is_refused("a", &Parameters::new()));
     }
 
     #[test]

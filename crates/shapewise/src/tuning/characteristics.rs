@@ -5,10 +5,10 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::device::{BackendKind, Caches, DeviceInfo};
-use crate::{Error, Result};
 use crate::modelling::Terms;
 use crate::ops::{Cost, Kernel, Operation, OperationKind, Parameters, Refusals, TensorDesc, Workload};
 use crate::tensor::DType;
+use crate::{Error, Result};
 
 /// How memory is walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -99,7 +99,8 @@ impl Characteristics {
     /// Rows, columns and depth of the product that a blocked workload is: columns are the last axis of the result, rows
     /// its other elements, and the depth is what the operations leave, two for each product.
     pub fn extent(&self, workload: &Workload) -> [u64; 3] {
-        let last = workload.outputs().first().and_then(|o| o.shape.last().copied()).unwrap_or(1).max(1) as f64;
+        let last =
+            workload.outputs().first().and_then(|o| o.shape.last().copied()).unwrap_or(1).max(1) as f64;
         let rows = (self.results / last).max(1.0);
         let depth = (self.operations / (2.0 * self.results.max(1.0))).max(1.0);
         [rows as u64, last as u64, depth as u64]
@@ -192,7 +193,10 @@ fn pattern(workload: &Workload) -> AccessPattern {
 /// Elements of the innermost axis with more than one, and how far apart they lie.
 fn inner(operand: &TensorDesc) -> (usize, usize) {
     let axes = operand.shape.iter().zip(operand.strides.iter()).rev();
-    axes.filter(|&(&size, _)| size > 1).map(|(&size, &stride)| (size, stride.unsigned_abs())).next().unwrap_or((1, 1))
+    axes.filter(|&(&size, _)| size > 1)
+        .map(|(&size, &stride)| (size, stride.unsigned_abs()))
+        .next()
+        .unwrap_or((1, 1))
 }
 
 fn locality(bytes: f64, caches: &Caches) -> [Option<f64>; 3] {
@@ -286,7 +290,8 @@ mod tests {
 
     #[test]
     fn the_slowest_resource_names_the_bound() {
-        let terms = |arithmetic, memory, hand_over| Terms { arithmetic, levels: [0.0, 0.0, 0.0, memory], hand_over };
+        let terms =
+            |arithmetic, memory, hand_over| Terms { arithmetic, levels: [0.0, 0.0, 0.0, memory], hand_over };
         assert_eq!(Bound::of(&terms(2.0, 1.0, 0.5)), Bound::Compute);
         assert_eq!(Bound::of(&terms(1.0, 2.0, 0.5)), Bound::Bandwidth);
         assert_eq!(Bound::of(&terms(1.0, 2.0, 2.5)), Bound::Launch);

@@ -154,6 +154,11 @@ pub(super) struct Outlook {
     pub operations: f64,
 }
 
+/// Whether a value is above a limit; a limit that is no number is never kept.
+fn exceeds(value: f64, limit: f64) -> bool {
+    value > limit || value.is_nan() || limit.is_nan()
+}
+
 /// The constraint that an outlook breaks, and by what value it would be met.
 pub(super) type Broken = (ConstraintKind, f64, Option<f64>);
 
@@ -167,13 +172,12 @@ impl TuningConstraints {
             let constraint = ConstraintKind::Temperature;
             let needs = "the machine does not tell its temperature";
             let now = state.temperature.ok_or(TuningError::Unknown { constraint, wanted, needs })?;
-            // Written so that a limit that is no number is never met.
-            if !(now <= wanted) {
+            if exceeds(now, wanted) {
                 return Err(TuningError::Impossible { constraint, wanted, nearest: now });
             }
         }
         if let (Some(wanted), Some(now)) = (self.power, state.power)
-            && !(now <= wanted)
+            && exceeds(now, wanted)
         {
             return Err(TuningError::Impossible { constraint: ConstraintKind::Power, wanted, nearest: now });
         }
@@ -204,7 +208,7 @@ impl TuningConstraints {
                 return unknown(ConstraintKind::Throughput, least);
             };
             let rate = outlook.operations / middle;
-            if !(rate >= least) {
+            if exceeds(least, rate) {
                 return broken(ConstraintKind::Throughput, rate, least);
             }
         }
@@ -217,7 +221,7 @@ impl TuningConstraints {
         if let Some(limit) = self.power.filter(|&limit| !capped(limit)) {
             match outlook.watts {
                 None => return Some(((ConstraintKind::Power, f64::NAN, None), limit)),
-                Some(watts) if !(watts <= limit) => {
+                Some(watts) if exceeds(watts, limit) => {
                     return Some(((ConstraintKind::Power, watts, Some(watts)), limit));
                 }
                 Some(_) => {}
@@ -226,7 +230,7 @@ impl TuningConstraints {
         if let Some(limit) = self.energy {
             match outlook.watts.or(state.power_limit).zip(outlook.seconds) {
                 None => return Some(((ConstraintKind::Energy, f64::NAN, None), limit)),
-                Some((watts, (middle, _))) if !(watts * middle <= limit) => {
+                Some((watts, (middle, _))) if exceeds(watts * middle, limit) => {
                     return Some(((ConstraintKind::Energy, watts * middle, Some(watts * middle)), limit));
                 }
                 Some(_) => {}
@@ -326,7 +330,7 @@ mod tests {
     #[test]
     fn the_state_of_the_machine_is_a_constraint_too() {
         let hot = SystemState { temperature: Some(91.0), power: Some(30.0), ..Default::default() };
-        let limits = |temperature, power| TuningConstraints { temperature, power, ..Default::default() };
+        let limits = |temperature, power| TuningConstraints { power, temperature, ..Default::default() };
         let error = limits(Some(90.0), None).admit(BackendKind::Cpu, &hot).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -346,10 +350,7 @@ mod tests {
         let slow = ((ConstraintKind::Latency, 2.0, Some(2.0)), 1.0);
         let slower = ((ConstraintKind::Latency, 3.0, Some(3.0)), 1.0);
         let error = TuningConstraints::impossible(&[slower, slow]).unwrap();
-        assert_eq!(
-            error.to_string(),
-            "latency of at most 1 s cannot be met; the nearest that can is 2 s"
-        );
+        assert_eq!(error.to_string(), "latency of at most 1 s cannot be met; the nearest that can is 2 s");
         assert!(TuningConstraints::impossible(&[]).is_none());
     }
 

@@ -1,5 +1,8 @@
 //! Several workloads tuned under one budget, the most valuable first.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -260,9 +263,8 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
         let candidates = std::mem::take(&mut job.candidates);
         let workload = job.workload.clone();
         let trial = self.bench.trial(&workload, &candidates);
-        let found = trial.map(|mut trial| {
-            search(&job.points, settings, &mut *trial, &mut |so_far| listen(job, so_far))
-        });
+        let found = trial
+            .map(|mut trial| search(&job.points, settings, &mut *trial, &mut |so_far| listen(job, so_far)));
         let found = match found {
             Ok(found) => found,
             Err(error) => {
@@ -272,6 +274,7 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
             }
         };
         let measured = self.keep(job, &candidates, &found);
+        self.bench.settle(&workload);
         job.candidates = candidates;
         job.left = match found.stop {
             // A turn that found nothing worth looking for ends the workload, one that measured nothing as well.
@@ -289,7 +292,7 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
         let mut new = 0;
         for sampled in &found.sampled {
             let point = sampled.point;
-            new += usize::from(job.samples[point].is_empty());
+            new += usize::from(job.points[point].known.is_none());
             job.samples[point].extend(&sampled.samples);
             let all = &job.samples[point];
             job.points[point].known = median(all).map(|seconds| (seconds, all.len() as u32));
@@ -342,7 +345,8 @@ impl Job {
     fn result(self, constraints: &TuningConstraints) -> TunedWorkload {
         let mut order: Vec<usize> = (0..self.points.len()).filter(|&p| self.seconds(p).is_some()).collect();
         order.sort_by(|&a, &b| self.seconds(a).unwrap_or(0.0).total_cmp(&self.seconds(b).unwrap_or(0.0)));
-        let mut leaderboard: Vec<Ranked> = order.iter().take(LEADERS).filter_map(|&p| self.ranked(p)).collect();
+        let mut leaderboard: Vec<Ranked> =
+            order.iter().take(LEADERS).filter_map(|&p| self.ranked(p)).collect();
         let mut error = self.error.clone();
         if let Some(why) = too_slow(leaderboard.first(), &self.candidates, constraints) {
             error = Some(why.to_string());

@@ -243,7 +243,11 @@ mod tests {
     use super::super::{BackendTuningStrategy, TuningRecommendation};
     use super::*;
 
-    fn ask(workload: &Workload, state: &SystemState, constraints: &TuningConstraints) -> TuningRecommendation {
+    fn ask(
+        workload: &Workload,
+        state: &SystemState,
+        constraints: &TuningConstraints,
+    ) -> TuningRecommendation {
         CpuStrategy::new(device()).tune_for_workload(workload, state, constraints).unwrap()
     }
 
@@ -275,10 +279,7 @@ mod tests {
         let work = relu(&[1 << 22], None);
         let mode = |mode| TuningConstraints { power_mode: Some(mode), ..Default::default() };
         let of = |m| threads(&work, &state, &mode(m));
-        assert_eq!(
-            [of(PowerMode::Performance), of(PowerMode::Balanced), of(PowerMode::Saving)],
-            [4, 2, 1]
-        );
+        assert_eq!([of(PowerMode::Performance), of(PowerMode::Balanced), of(PowerMode::Saving)], [4, 2, 1]);
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub enum TensorType {
 }
 
 /// Registers for addresses and counters beside sums and operands: the median that NVRTC 12.9 used in plain tiled products
-/// (tiles of 1 to 64 results, sm_50 to sm_120; 16 to 56 were seen).
+/// (tiles of 1 to 64 results, compute capability 5.0 to 12.0; 16 to 56 were seen).
 const ADDRESSES: u32 = 37;
 /// Blocks along the second and third axis of a grid, on every architecture (CUDA C++ Programming Guide).
 const MOST_ROWS: u64 = 65_535;
@@ -200,7 +200,8 @@ impl Proposes for CudaStrategy {
             if found.order < least {
                 (least, bound) = (found.order, found.bound());
             }
-            let partial = if tile.split > 1 { u64::from(tile.split) * extent.m * extent.n * extent.size } else { 0 };
+            let partial =
+                if tile.split > 1 { u64::from(tile.split) * extent.m * extent.n * extent.size } else { 0 };
             proposals.push(Proposal {
                 parameters: tile.parameters(request.constraints.level),
                 plan: BackendPlan::Cuda(plan),
@@ -212,7 +213,10 @@ impl Proposes for CudaStrategy {
         }
         let (major, minor) = self.device.capability;
         let reasons = vec![
-            format!("compute capability {major}.{minor}, {} multiprocessors, {mode:?}", self.device.multiprocessors),
+            format!(
+                "compute capability {major}.{minor}, {} multiprocessors, {mode:?}",
+                self.device.multiprocessors
+            ),
             tensor.map_or("no tensor cores for this type".into(), |t| format!("tensor cores in {t:?}")),
         ];
         Ok(Proposed { proposals, bound, characteristics: traits, reasons })
@@ -246,7 +250,7 @@ fn registers(tile: &Tile, size: u64) -> u32 {
 /// Multiply-adds of a multiprocessor in a clock (CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions").
 fn lanes(capability: (u8, u8), dtype: DType) -> f64 {
     let single = match capability {
-        (6, 0) | (7, _) | (8, 0) => 64.0,
+        (6 | 8, 0) | (7, _) => 64.0,
         _ => 128.0,
     };
     if dtype.size() < 8 {
@@ -254,7 +258,7 @@ fn lanes(capability: (u8, u8), dtype: DType) -> f64 {
     }
     match capability {
         (5, _) | (6, 1 | 2) => 4.0,
-        (6, 0) | (7, 0 | 2) | (8, 0) => 32.0,
+        (6..=8, 0) | (7, 2) => 32.0,
         (9 | 10, 0) => 64.0,
         _ => 2.0,
     }
@@ -268,7 +272,7 @@ fn latency(capability: (u8, u8)) -> f64 {
 /// Grids that can be resident at once (CUDA C++ Programming Guide).
 fn grids(capability: (u8, u8)) -> u64 {
     match capability {
-        (5, 3) | (6, 2) | (7, 2) => 16,
+        (5, 3) | (6 | 7, 2) => 16,
         (5, _) | (6, 1) => 32,
         _ => 128,
     }
@@ -280,7 +284,7 @@ fn tensor_type(capability: (u8, u8), dtype: DType, accuracy: Accuracy) -> Option
         DType::F16 => (capability >= (7, 0)).then_some(TensorType::F16),
         DType::BF16 => (capability >= (8, 0)).then_some(TensorType::Bf16),
         DType::F32 => (capability >= (8, 0) && accuracy == Accuracy::Reduced).then_some(TensorType::Tf32),
-        DType::F64 => matches!(capability, (8 | 9 | 10, 0)).then_some(TensorType::F64),
+        DType::F64 => matches!(capability, (8..=10, 0)).then_some(TensorType::F64),
         DType::I8 | DType::U8 => (capability >= (7, 2)).then_some(TensorType::Int8),
         _ => None,
     }
@@ -350,7 +354,8 @@ mod tests {
         assert_eq!(tensor_type((7, 5), DType::BF16, exact), None);
         assert_eq!(tensor_type((8, 6), DType::F64, exact), None);
         assert_eq!(tensor_type((9, 0), DType::F64, exact), Some(TensorType::F64));
-        let (_, plan) = ask(&matmul(256, 256, 256), &TuningConstraints { accuracy: reduced, ..Default::default() });
+        let (_, plan) =
+            ask(&matmul(256, 256, 256), &TuningConstraints { accuracy: reduced, ..Default::default() });
         assert_eq!(plan.tensor_cores, Some(TensorType::Tf32));
     }
 
@@ -364,7 +369,8 @@ mod tests {
     fn what_the_device_cannot_hold_is_shared() {
         let mut strategy = CudaStrategy::new(CudaDevice { memory: Some(1 << 20), ..a100() }).unwrap();
         let none = TuningConstraints::default();
-        let found = strategy.tune_for_workload(&matmul(2048, 2048, 64), &SystemState::default(), &none).unwrap();
+        let found =
+            strategy.tune_for_workload(&matmul(2048, 2048, 64), &SystemState::default(), &none).unwrap();
         let BackendPlan::Cuda(plan) = found.best.plan else { panic!() };
         assert_eq!(plan.host_memory, HostMemory::Unified);
     }

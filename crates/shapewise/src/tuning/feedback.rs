@@ -5,9 +5,9 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::{Error, Result};
 use crate::modelling::{Basis, Prediction};
 use crate::ops::{OperationKind, Parameters, Workload, WorkloadKey};
+use crate::{Error, Result};
 
 /// What one run of a recommendation took.
 #[derive(Clone, Debug)]
@@ -99,7 +99,12 @@ impl Book {
     }
 
     /// A run was reported; `modelled` is what the model alone says, `predicted` what was told.
-    pub fn report(&mut self, feedback: &Feedback, modelled: Option<f64>, predicted: Option<f64>) -> Result<()> {
+    pub fn report(
+        &mut self,
+        feedback: &Feedback,
+        modelled: Option<f64>,
+        predicted: Option<f64>,
+    ) -> Result<()> {
         let times = feedback.outcome.iter().chain(&feedback.default_seconds).chain(&feedback.joules);
         if let Some(wrong) = times.copied().find(|t| !(t.is_finite() && *t > 0.0)) {
             let reason = format!("{wrong} cannot have been measured; times and energies are above zero");
@@ -192,9 +197,9 @@ impl Book {
 /// double the time, which claims nothing.
 fn within(seconds: f64, reach: Option<f64>, basis: Basis) -> Option<Prediction> {
     let (factor, confidence) = reach.map_or((2.0, 0.0), |reach| (reach.exp(), 0.95));
-    let prediction =
-        Prediction { seconds, low: seconds / factor, high: seconds * factor, confidence, basis };
-    let whole = [prediction.seconds, prediction.low, prediction.high].iter().all(|t| t.is_finite() && *t > 0.0);
+    let prediction = Prediction { seconds, low: seconds / factor, high: seconds * factor, confidence, basis };
+    let whole =
+        [prediction.seconds, prediction.low, prediction.high].iter().all(|t| t.is_finite() && *t > 0.0);
     whole.then_some(prediction)
 }
 
@@ -206,7 +211,13 @@ mod tests {
 
     fn run(outcome: Result<f64, String>) -> Feedback {
         let parameters = Parameters::new().with(Knob::Threads, 2);
-        Feedback { workload: matmul(8, 8, 8), parameters, outcome, default_seconds: Some(2.0), joules: Some(3.0) }
+        Feedback {
+            workload: matmul(8, 8, 8),
+            parameters,
+            outcome,
+            default_seconds: Some(2.0),
+            joules: Some(3.0),
+        }
     }
 
     #[test]

@@ -200,8 +200,14 @@ pub(super) fn estimate(machine: &Machine, extent: &Extent, tile: &Tile, resident
 mod tests {
     use super::*;
 
-    const MACHINE: Machine =
-        Machine { units: 10, lanes: 64.0, latency: 4.0, clock: Some(1e9), bandwidth: Some(1e11), launch: None };
+    const MACHINE: Machine = Machine {
+        units: 10,
+        lanes: 64.0,
+        latency: 4.0,
+        clock: Some(1e9),
+        bandwidth: Some(1e11),
+        launch: None,
+    };
 
     fn square(n: u64) -> Extent {
         Extent { m: n, n, k: n, size: 4, blocked: true }

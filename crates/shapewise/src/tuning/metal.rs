@@ -46,8 +46,6 @@ pub struct MetalLimits {
     pub matrices: bool,
     /// Whether simdgroups add up.
     pub reductions: bool,
-    /// Whether a grid's last threadgroups may be smaller.
-    pub uneven_groups: bool,
     /// Whether CPU and GPU share their memory.
     pub unified: bool,
 }
@@ -66,7 +64,6 @@ impl MetalFamily {
             simdgroup: apple.then_some(32),
             matrices: apple && self >= Self::Apple7,
             reductions: self >= Self::Apple7,
-            uneven_groups: true,
             unified: apple,
         }
     }
@@ -198,7 +195,8 @@ impl Proposes for MetalStrategy {
             if found.order < least {
                 (least, bound) = (found.order, found.bound());
             }
-            let partial = if tile.split > 1 { u64::from(tile.split) * extent.m * extent.n * extent.size } else { 0 };
+            let partial =
+                if tile.split > 1 { u64::from(tile.split) * extent.m * extent.n * extent.size } else { 0 };
             proposals.push(Proposal {
                 parameters: tile.parameters(constraints.level),
                 plan: BackendPlan::Metal(plan),
@@ -285,7 +283,8 @@ mod tests {
     #[test]
     fn modes_change_the_threadgroup_and_levels_the_unrolling() {
         let with = |mode, level| TuningConstraints { power_mode: Some(mode), level, ..Default::default() };
-        let group = |mode| plan(m1(), &with(mode, OptimisationLevel::Balanced)).1.threadgroup.iter().product::<u32>();
+        let group =
+            |mode| plan(m1(), &with(mode, OptimisationLevel::Balanced)).1.threadgroup.iter().product::<u32>();
         assert!(group(PowerMode::Saving) < group(PowerMode::Performance));
         let unroll = |level| plan(m1(), &with(PowerMode::Performance, level)).0.get(Knob::Unroll);
         assert_eq!(unroll(OptimisationLevel::Light), Some(1));

@@ -23,7 +23,9 @@ mod workbench;
 
 pub use characteristics::{AccessPattern, Bound, Characteristics};
 pub use constraints::{Accuracy, ConstraintKind, OptimisationLevel, TuningConstraints, TuningError};
-pub use coordinator::{Coordinator, Ranked, TunedWorkload, TuningBudget, TuningProgress, TuningReport, TuningTask};
+pub use coordinator::{
+    Coordinator, Ranked, TunedWorkload, TuningBudget, TuningProgress, TuningReport, TuningTask,
+};
 pub use cpu::{CpuPlan, CpuStrategy, MemoryPlan, Schedule};
 pub use cuda::{CudaDevice, CudaPlan, CudaStrategy, HostMemory, TensorType};
 pub use feedback::{Feedback, TuningMetrics};

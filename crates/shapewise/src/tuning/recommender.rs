@@ -110,7 +110,11 @@ fn state_words(state: &SystemState) -> Vec<u64> {
     let truth = |x: Option<bool>| x.map_or(0, |x| 1 + u64::from(x));
     let numbers = [state.load, state.own_load, state.temperature, state.power, state.power_limit];
     let mut words: Vec<u64> = numbers.into_iter().flat_map(number).collect();
-    words.extend([truth(state.throttled), truth(state.on_battery), state.power_mode.map_or(0, |m| 1 + m as u64)]);
+    words.extend([
+        truth(state.throttled),
+        truth(state.on_battery),
+        state.power_mode.map_or(0, |m| 1 + m as u64),
+    ]);
     words
 }
 

@@ -196,7 +196,9 @@ fn recommend<P: Proposes>(
     allowed.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut allowed = allowed.into_iter().map(|(_, alternative)| alternative);
     let Some(best) = allowed.next() else {
-        return Err(TuningConstraints::impossible(&broken).unwrap_or_else(|| nothing_left(P::BACKEND, failed)));
+        return Err(
+            TuningConstraints::impossible(&broken).unwrap_or_else(|| nothing_left(P::BACKEND, failed))
+        );
     };
     if failed > 0 {
         reasons.push(format!("{failed} points failed before and are left out"));

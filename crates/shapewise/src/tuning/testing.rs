@@ -21,9 +21,12 @@ pub fn device() -> DeviceInfo {
         }
     }
     let mut bandwidth = Vec::new();
-    for (level, rate, most) in
-        [(Level::L1, 100e9, 4.0f64), (Level::L2, 50e9, 4.0), (Level::L3, 25e9, 3.0), (Level::Memory, 10e9, 2.2)]
-    {
+    for (level, rate, most) in [
+        (Level::L1, 100e9, 4.0f64),
+        (Level::L2, 50e9, 4.0),
+        (Level::L3, 25e9, 3.0),
+        (Level::Memory, 10e9, 2.2),
+    ] {
         for (threads, scale) in [(1, 1.0), (2, most.min(1.9)), (4, most), (8, most)] {
             let (read, copy, stream) = (rate * scale, rate * scale, rate * scale);
             bandwidth.push(BandwidthPeak { level, threads, read, copy, stream });

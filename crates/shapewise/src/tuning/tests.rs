@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::testing::{device, matmul, relu, sum_of_rows, typed_matmul};
 use super::*;
 use crate::device::{BackendKind, DeviceInfo};
-use crate::ops::{Knob, Workload};
+use crate::ops::{Knob, Parameters, Workload};
 use crate::sensors::{PowerMode, SystemState};
 use crate::tensor::DType;
 
@@ -138,7 +138,12 @@ fn webgpu(rates: GpuRates) -> WebGpuStrategy {
 }
 
 /// What is wrong with an answer.
-fn judge(found: &TuningRecommendation, workload: &Workload, asked: &TuningConstraints, state: &SystemState) -> Option<String> {
+fn judge(
+    found: &TuningRecommendation,
+    workload: &Workload,
+    asked: &TuningConstraints,
+    state: &SystemState,
+) -> Option<String> {
     let broken = |what: &str| Some(format!("{what}: {found:?}\nfor {asked:?}"));
     let expected = found.best.expected;
     let times = expected.into_iter().chain(found.alternatives.iter().filter_map(|a| a.expected));
@@ -184,7 +189,9 @@ fn judge(found: &TuningRecommendation, workload: &Workload, asked: &TuningConstr
 fn plan_is_possible(found: &TuningRecommendation) -> Result<(), String> {
     let whole = match &found.best.plan {
         BackendPlan::Cpu(plan) => plan.threads >= 1 && plan.threads <= 8,
-        BackendPlan::Cuda(plan) => plan.occupancy.blocks > 0 && plan.grid.iter().all(|&g| g > 0) && plan.streams > 0,
+        BackendPlan::Cuda(plan) => {
+            plan.occupancy.blocks > 0 && plan.grid.iter().all(|&g| g > 0) && plan.streams > 0
+        }
         BackendPlan::Metal(plan) => plan.memory <= 32_768 && plan.threadgroup.iter().product::<u32>() <= 1024,
         BackendPlan::WebGpu(plan) => {
             plan.workgroup.iter().product::<u32>() <= LIMITS.invocations
@@ -193,7 +200,8 @@ fn plan_is_possible(found: &TuningRecommendation) -> Result<(), String> {
                 && plan.dispatches > 0
         }
     };
-    let values = found.best.parameters.iter().all(|(knob, v)| v > 0 || matches!(knob, Knob::BlockK | Knob::Schedule));
+    let values =
+        found.best.parameters.iter().all(|(knob, v)| v > 0 || matches!(knob, Knob::BlockK | Knob::Schedule));
     if whole && values { Ok(()) } else { Err(format!("impossible: {found:?}")) }
 }
 
@@ -259,8 +267,13 @@ fn what_fails_is_not_recommended_again() {
         let before = strategy.tune_for_workload(&workload, &state, &none).unwrap().best.parameters;
         let outcome = Err("out of memory".to_owned());
         let (default_seconds, joules) = (None, None);
-        let feedback =
-            Feedback { workload: workload.clone(), parameters: before.clone(), outcome, default_seconds, joules };
+        let feedback = Feedback {
+            workload: workload.clone(),
+            parameters: before.clone(),
+            outcome,
+            default_seconds,
+            joules,
+        };
         strategy.update_from_feedback(&feedback).unwrap();
         let found = strategy.tune_for_workload(&workload, &state, &none).unwrap();
         assert_ne!(found.best.parameters, before);
@@ -334,6 +347,6 @@ fn without_peaks_times_are_unknown_and_limits_on_them_cannot_be_promised() {
     let limit = TuningConstraints { latency: Some(Duration::from_secs(1)), ..Default::default() };
     let error = strategy.tune_for_workload(&workload, &state, &limit).unwrap_err().to_string();
     assert!(error.contains("is not known") && error.contains("calibrate"), "{error}");
-    assert_eq!(strategy.predict_performance(&workload, &Default::default()), None);
-    assert!(webgpu(GpuRates::default()).predict_performance(&workload, &Default::default()).is_none());
+    assert_eq!(strategy.predict_performance(&workload, &Parameters::new()), None);
+    assert!(webgpu(GpuRates::default()).predict_performance(&workload, &Parameters::new()).is_none());
 }

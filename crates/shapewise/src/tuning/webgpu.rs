@@ -235,7 +235,11 @@ mod tests {
         }
     }
 
-    fn ask(limits: GpuLimits, workload: &Workload, c: &TuningConstraints) -> (TuningRecommendation, WebGpuPlan) {
+    fn ask(
+        limits: GpuLimits,
+        workload: &Workload,
+        c: &TuningConstraints,
+    ) -> (TuningRecommendation, WebGpuPlan) {
         let mut strategy = WebGpuStrategy::new("adapter", limits, GpuRates::default());
         let found = strategy.tune_for_workload(workload, &SystemState::default(), c).unwrap();
         let BackendPlan::WebGpu(plan) = found.best.plan.clone() else { panic!() };
@@ -247,7 +251,8 @@ mod tests {
         let none = TuningConstraints::default();
         let (_, plan) = ask(least(), &matmul(512, 512, 512), &none);
         assert!(plan.workgroup.iter().product::<u32>() <= 256 && plan.workgroup_memory <= 16_384);
-        let large = GpuLimits { invocations: 1024, workgroup: [1024; 3], workgroup_memory: 32_768, ..least() };
+        let large =
+            GpuLimits { invocations: 1024, workgroup: [1024; 3], workgroup_memory: 32_768, ..least() };
         let (_, wide) = ask(large, &matmul(512, 512, 512), &none);
         assert!(wide.workgroup.iter().product::<u32>() > 256, "a larger adapter is used: {wide:?}");
         let tiny = GpuLimits { invocations: 1, workgroup: [1; 3], workgroup_memory: 0, ..least() };
@@ -278,7 +283,8 @@ mod tests {
         let error = strategy.tune_for_workload(&relu(&[1 << 20], None), &SystemState::default(), &none);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("4194304 bytes cannot be met; the nearest that can is 1048576"), "{text}");
-        let error = strategy.tune_for_workload(&typed_matmul(8, 8, 8, DType::F64), &SystemState::default(), &none);
+        let error =
+            strategy.tune_for_workload(&typed_matmul(8, 8, 8, DType::F64), &SystemState::default(), &none);
         assert!(error.unwrap_err().to_string().contains("64-bit"));
     }
 

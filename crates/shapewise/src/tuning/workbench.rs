@@ -20,13 +20,20 @@ pub trait Workbench {
     fn candidates(&self, workload: &Workload) -> Result<Vec<Candidate>>;
 
     /// Times of the candidates, by their places in the list.
-    fn trial<'a>(&'a self, workload: &'a Workload, candidates: &'a [Candidate]) -> Result<Box<dyn Trial + 'a>>;
+    fn trial<'a>(
+        &'a self,
+        workload: &'a Workload,
+        candidates: &'a [Candidate],
+    ) -> Result<Box<dyn Trial + 'a>>;
 
     /// Keeps what was measured, winner or not, so that later runs start from it.
     fn keep(&self, workload: &Workload, candidate: &Candidate, samples: &[f64]);
 
     /// Remembers that a candidate failed or computed something wrong.
     fn refuse(&self, workload: &Workload, candidate: &Candidate, reason: &str);
+
+    /// Lets calls of a workload use what was kept.
+    fn settle(&self, workload: &Workload);
 }
 
 /// Short calls are repeated until a sample lasts this long: a hundred times what reading the clock is uncertain by.
@@ -67,7 +74,8 @@ impl<'a> CpuTrial<'a> {
         if self.workload.in_place() {
             self.probe = Probe::new(self.workload, self.device).map_err(|e| e.to_string())?;
         }
-        let run = |probe: &mut Probe| launch(&*candidate.kernel, candidate, self.workload, probe, self.device, 1);
+        let run =
+            |probe: &mut Probe| launch(&*candidate.kernel, candidate, self.workload, probe, self.device, 1);
         run(&mut self.probe)?;
         self.probe.same_outputs(&self.expected, self.workload)?;
         let warm = run(&mut self.probe)?;
@@ -77,14 +85,8 @@ impl<'a> CpuTrial<'a> {
 
 impl Trial for CpuTrial<'_> {
     fn sample(&mut self, point: usize) -> Result<f64, String> {
-        let repeats = match self.repeats[point] {
-            Some(repeats) => repeats,
-            None => {
-                let repeats = self.check(point)?;
-                self.repeats[point] = Some(repeats);
-                repeats
-            }
-        };
+        let repeats = if let Some(repeats) = self.repeats[point] { repeats } else { self.check(point)? };
+        self.repeats[point] = Some(repeats);
         let candidate = &self.candidates[point];
         let kernel = &*candidate.kernel;
         if repeats > 1 {

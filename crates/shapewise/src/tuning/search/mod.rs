@@ -222,6 +222,11 @@ impl<'a> Run<'a> {
         median(&self.samples[point]).or(self.points[point].known.map(|(seconds, _)| seconds))
     }
 
+    /// Points measured that were not known before.
+    fn tried(&self) -> usize {
+        self.order.iter().filter(|&&p| self.points[p].known.is_none()).count()
+    }
+
     fn is_new(&self, point: usize) -> bool {
         self.refused[point].is_none() && self.seconds(point).is_none()
     }
@@ -250,7 +255,7 @@ impl<'a> Run<'a> {
     /// Whether the search must end, and why.
     fn ended(&mut self) -> Option<Stop> {
         let best_seconds = self.best().and_then(|p| self.seconds(p)).unwrap_or(f64::INFINITY);
-        let trials = self.order.len();
+        let trials = self.tried();
         self.cancelled |= !(self.listen)(SoFar { trials, best_seconds });
         if self.cancelled {
             Some(Stop::Cancelled)
@@ -265,7 +270,7 @@ impl<'a> Run<'a> {
 
     /// The default and then every point that is new, in an order.
     fn in_order(&mut self, order: &[usize]) -> Stop {
-        if self.points.first().is_some() && self.is_new(0) {
+        if !self.points.is_empty() && self.is_new(0) {
             self.trials(&[0]);
         }
         for &point in order {
@@ -281,7 +286,10 @@ impl<'a> Run<'a> {
 
     fn found(mut self, stop: Stop) -> Found {
         let best = self.best();
-        let sampled = self.order.iter().map(|&point| Sampled { point, samples: std::mem::take(&mut self.samples[point]) });
+        let sampled = self
+            .order
+            .iter()
+            .map(|&point| Sampled { point, samples: std::mem::take(&mut self.samples[point]) });
         let sampled = sampled.collect();
         let refused = self.refused.into_iter().enumerate().filter_map(|(p, why)| Some((p, why?))).collect();
         let stop = if self.cancelled { Stop::Cancelled } else { stop };

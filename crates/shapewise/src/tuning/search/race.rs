@@ -15,10 +15,13 @@ pub(super) fn finish(run: &mut Run<'_>) {
         return;
     }
     let least = run.seconds(best).unwrap_or(f64::INFINITY);
-    let mut near: Vec<(usize, f64)> =
-        (0..run.points.len()).filter_map(|p| Some((p, run.seconds(p)?))).filter(|r| r.1 <= least * NEAR).collect();
+    let mut near: Vec<(usize, f64)> = (0..run.points.len())
+        .filter_map(|p| Some((p, run.seconds(p)?)))
+        .filter(|r| r.1 <= least * NEAR)
+        .collect();
     near.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let mut racers: Vec<(usize, Vec<f64>)> = near.into_iter().take(MOST).map(|(p, _)| (p, Vec::new())).collect();
+    let mut racers: Vec<(usize, Vec<f64>)> =
+        near.into_iter().take(MOST).map(|(p, _)| (p, Vec::new())).collect();
     for _ in 0..run.settings.rounds {
         let over = run.settings.time.is_some_and(|time| run.started.elapsed() >= time);
         if over || run.cancelled || racers.len() < 2 {

@@ -58,7 +58,7 @@ fn next(
 ) -> Option<Vec<usize>> {
     let best = measured.iter().map(|m| m.1).fold(f64::INFINITY, f64::min);
     let mut batch = Vec::new();
-    let room = BATCH.min(run.settings.trials - run.order.len().min(run.settings.trials));
+    let room = BATCH.min(run.settings.trials.saturating_sub(run.tried()));
     while batch.len() < room {
         // Nothing measured means that everything so far was refused: the next best by the models goes on.
         let Some(fit) = Surrogate::fit(space, &measured) else {

@@ -92,7 +92,12 @@ impl<'a> Surrogate<'a> {
         best.map(|(_, fit)| fit)
     }
 
-    fn with(space: &'a Coordinates, measured: &[(usize, f64)], length: f64, signal: f64) -> Option<(f64, Self)> {
+    fn with(
+        space: &'a Coordinates,
+        measured: &[(usize, f64)],
+        length: f64,
+        signal: f64,
+    ) -> Option<(f64, Self)> {
         let points: Vec<usize> = measured.iter().map(|m| m.0).collect();
         let n = points.len();
         let mut factor = vec![0.0; n * n];
@@ -103,7 +108,7 @@ impl<'a> Surrogate<'a> {
                 let done: f64 = (0..j).map(|k| factor[i * n + k] * factor[j * n + k]).sum();
                 factor[i * n + j] = if i == j {
                     let rest = whole - done;
-                    if !(rest > 0.0) {
+                    if rest.is_nan() || rest <= 0.0 {
                         return None;
                     }
                     rest.sqrt()

@@ -27,7 +27,8 @@ impl Trial for Recorded {
         if self.failing.contains(&point) {
             return Err("wrong answer".into());
         }
-        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // Up to half a percent of disturbance.
         Ok(self.times[point] * (1.0 + (self.state >> 40) as f64 / f64::from(1 << 24) * 0.005))
     }
@@ -44,9 +45,17 @@ fn space() -> (Vec<Point>, Vec<f64>) {
                         Parameters::new().with(Knob::BlockM, m).with(Knob::BlockN, n).with(Knob::BlockK, k);
                     let bowl = |x: usize, best: f64| (x as f64 - best).powi(2);
                     let slower = if kernel == 0 { 1.0 } else { 1.33 };
-                    let true_time = slower * (1.0 + 0.02 * bowl(i, 5.0) + 0.01 * bowl(j, 3.0) + 0.06 * bowl(l, 2.0));
-                    let predicted = 0.6 * (1.0 + 0.02 * bowl(i, 3.0) + 0.01 * bowl(j, 3.0) + 0.03 * bowl(l, 1.0));
-                    points.push(Point { kernel, parameters, predicted: Some(predicted), known: None, refused: None });
+                    let true_time =
+                        slower * (1.0 + 0.02 * bowl(i, 5.0) + 0.01 * bowl(j, 3.0) + 0.06 * bowl(l, 2.0));
+                    let predicted =
+                        0.6 * (1.0 + 0.02 * bowl(i, 3.0) + 0.01 * bowl(j, 3.0) + 0.03 * bowl(l, 1.0));
+                    points.push(Point {
+                        kernel,
+                        parameters,
+                        predicted: Some(predicted),
+                        known: None,
+                        refused: None,
+                    });
                     times.push(true_time);
                 }
             }
@@ -140,7 +149,8 @@ fn points_that_fail_are_refused_and_remembered() {
     let best = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap();
     let mut trial = Recorded::new(times.clone());
     trial.failing = vec![0, best];
-    let found = quietly(&points, &SearchSettings { trials: 60, worth: 0.0, ..Default::default() }, &mut trial);
+    let found =
+        quietly(&points, &SearchSettings { trials: 60, worth: 0.0, ..Default::default() }, &mut trial);
     assert_ne!(found.best, Some(best));
     assert!(found.refused.iter().any(|(p, why)| *p == best && why == "wrong answer"), "{:?}", found.refused);
     assert_eq!(trial.asked(best), 1, "once is enough");

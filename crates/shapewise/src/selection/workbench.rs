@@ -1,0 +1,96 @@
+//! A runtime as the place where a tuner tries candidates.
+
+use std::sync::Arc;
+
+use super::Candidate;
+use crate::Runtime;
+use crate::device::DeviceInfo;
+use crate::error::Result;
+use crate::ops::Workload;
+use crate::tuning::search::Trial;
+use crate::tuning::{CpuTrial, Workbench};
+
+impl Workbench for Runtime {
+    fn info(&self) -> &DeviceInfo {
+        self.device_info()
+    }
+
+    fn candidates(&self, workload: &Workload) -> Result<Vec<Candidate>> {
+        self.selector().wide(workload)
+    }
+
+    fn trial<'a>(
+        &'a self,
+        workload: &'a Workload,
+        candidates: &'a [Candidate],
+    ) -> Result<Box<dyn Trial + 'a>> {
+        Ok(Box::new(CpuTrial::new(workload, candidates, self.device())?))
+    }
+
+    fn keep(&self, workload: &Workload, candidate: &Candidate, samples: &[f64]) {
+        self.selector().note(workload, candidate, samples);
+    }
+
+    fn refuse(&self, workload: &Workload, candidate: &Candidate, reason: &str) {
+        let (name, parameters) = (candidate.kernel.name(), candidate.parameters.to_string());
+        tracing::warn!(kernel = name, parameters, reason, "a candidate was refused by its trial");
+        self.selector().knowledge.history(workload.key()).refuse(name, &parameters);
+    }
+
+    fn settle(&self, workload: &Workload) {
+        if let Err(error) = self.selector().open(&Arc::new(workload.clone()), false) {
+            tracing::warn!(%error, "a tuned workload could not be decided anew");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StoreLocation;
+    use crate::tensor::Tensor;
+    use crate::tuning::{Coordinator, TuningBudget, TuningTask};
+
+    #[test]
+    fn what_was_tuned_runs_and_is_kept() {
+        let rt = Runtime::builder().threads(1).store(StoreLocation::Memory).build().unwrap();
+        let (a, b) = (Tensor::full(1.0f32, &[96, 160]).unwrap(), Tensor::full(1.0f32, &[160, 128]).unwrap());
+        let workload = rt.workloads(|rt| rt.matmul(&a, &b)).unwrap().remove(0);
+        let tasks = [TuningTask { workload: workload.clone(), weight: 1.0, calls: None }];
+        let budget = TuningBudget { time: None, trials: Some(12) };
+        let report = Coordinator::new(&rt).tune(&tasks, &budget, &mut |_| true);
+        let tuned = &report.workloads[0];
+        assert!(tuned.error.is_none() && tuned.trials >= 4, "{tuned:?}");
+        let best = tuned.best.clone().unwrap();
+        let known = rt.candidates(&workload).unwrap();
+        let measured = known.iter().filter(|c| c.measured.is_some()).count();
+        assert_eq!(measured, tuned.trials);
+        let usual = rt.selector().candidates(&workload).unwrap();
+        assert!(usual.iter().any(|c| c.is(&best.kernel, &best.parameters)), "calls consider what was tuned");
+        let again =
+            Coordinator::new(&rt).tune(&tasks, &TuningBudget { trials: Some(1), ..budget }, &mut |_| true);
+        assert!(
+            again.workloads[0].best.as_ref().unwrap().seconds <= best.seconds * 2.0,
+            "it starts from there"
+        );
+    }
+
+    #[test]
+    fn the_wide_spaces_of_products_convolutions_and_sums_have_a_hundred_points() {
+        use crate::ops::conv::ConvOptions;
+        let rt = Runtime::builder().threads(2).without_calibration().build().unwrap();
+        let full = |shape: &[usize]| Tensor::full(1.0f32, shape).unwrap();
+        let (a, x, w) = (full(&[1024, 1024]), full(&[1, 64, 56, 56]), full(&[128, 64, 3, 3]));
+        let ask = [
+            rt.workloads(|rt| rt.matmul(&a, &a)),
+            rt.workloads(|rt| rt.conv2d(&x, &w, &ConvOptions::new())),
+            rt.workloads(|rt| rt.sum(&a, -1)),
+        ];
+        for workload in ask.map(|asked| asked.unwrap().remove(0)) {
+            let kernels = rt.kernels().kernels(workload.kind());
+            let accepting = kernels.iter().filter(|k| k.supports(&workload, rt.device_info()).is_ok());
+            let largest = accepting.map(|k| k.tuning_space(&workload, rt.device_info()).points().len()).max();
+            assert!(largest >= Some(100), "{workload}: {largest:?}");
+        }
+    }
+}
