@@ -4,6 +4,7 @@ mod copies;
 mod devices;
 mod kernels;
 mod memory;
+mod operations;
 mod profiles;
 
 use std::sync::Arc;

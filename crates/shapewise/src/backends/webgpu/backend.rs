@@ -7,6 +7,7 @@ use super::error::{Result, WebGpuError};
 use super::info::{AdapterInfo, AdapterKind};
 use super::options::{Options, PowerPreference, Wanted, WebGpuBackendBuilder};
 use crate::device::{Backend, BackendKind, DeviceInfo};
+use crate::store::{CalibrationFiles, cache_directory};
 
 /// Whatever Vulkan, Metal, DirectX 12 or a browser reaches.
 ///
@@ -82,10 +83,14 @@ impl WebGpuBackend {
     /// Another device on the chosen adapter, with a queue, memory and kernels of its own.
     #[cfg(not(target_family = "wasm"))]
     pub fn open(&self) -> Result<WebGpuDevice> {
-        pollster::block_on(self.open_async())
+        let mut device = pollster::block_on(self.open_async())?;
+        if self.options.calibrate {
+            device.calibrate(cache_directory().map(CalibrationFiles::new).as_ref())?;
+        }
+        Ok(device)
     }
 
-    /// The same without blocking, for browsers.
+    /// The same without blocking, for browsers; nothing is measured.
     pub async fn open_async(&self) -> Result<WebGpuDevice> {
         WebGpuDevice::open(&self.adapters[self.chosen], &self.options).await
     }

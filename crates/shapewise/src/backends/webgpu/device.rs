@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::calibrate::Overheads;
 use super::context::Context;
 use super::error::Result;
 use super::executor::Batch;
@@ -39,6 +40,7 @@ pub struct WebGpuDevice {
     staging: Staging,
     pipelines: Pipelines,
     profiler: Arc<Profiler>,
+    pub(super) overheads: Option<Overheads>,
 }
 
 impl WebGpuDevice {
@@ -78,6 +80,7 @@ impl WebGpuDevice {
             limits,
             uniform_alignment,
             profiler,
+            overheads: None,
         })
     }
 
@@ -89,6 +92,11 @@ impl WebGpuDevice {
     /// What the adapter says about itself.
     pub fn adapter(&self) -> &AdapterInfo {
         &self.adapter
+    }
+
+    /// What it costs to have something done, beyond doing it; `None` before calibration.
+    pub fn overheads(&self) -> Option<&Overheads> {
+        self.overheads.as_ref()
     }
 
     /// Invocations of a workgroup where a kernel leaves it open: as the builder was told, else as many as the device takes.
@@ -151,6 +159,8 @@ impl WebGpuDevice {
 
     /// Waits until everything given to the device is done.
     pub fn synchronize(&self) -> Result<()> {
+        self.context.check()?;
+        self.staging.flush()?;
         self.context.wait(None, None)
     }
 

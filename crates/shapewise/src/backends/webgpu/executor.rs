@@ -1,14 +1,14 @@
 //! Many dispatches and copies in one submission, checked before anything is given to the driver.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::device::WebGpuDevice;
 use super::error::{Result, WebGpuError};
 use super::kernels::WgslKernel;
 use super::pipeline::Pipeline;
 use super::pool::{Buffer, Usage};
-use super::profiler::{Clock, Stamps};
+use super::profiler::{Clock, Stamps, Timed};
 use super::submission::Submission;
 use super::{Access, Place, Plan};
 
@@ -213,34 +213,54 @@ impl<'d> Batch<'d> {
 
     /// Gives the work to the device and returns at once.
     pub fn submit(self) -> Result<Submission> {
+        let profiler = self.device.profiler();
+        let (index, timed) = self.give(profiler.recording())?;
+        profiler.keep(timed);
+        Ok(Submission::new(self.device.context(), index))
+    }
+
+    /// Gives the work to the device, waits, and returns the time of each dispatch by the device's clock.
+    pub fn time(self) -> Result<Vec<Duration>> {
+        let (_, timed) = self.give(Some(self.device.clock()))?;
+        let mut times = Vec::with_capacity(self.steps.len());
+        for timed in timed {
+            times.extend(timed.read(self.device.context())?.into_iter().map(|(_, _, duration)| duration));
+        }
+        Ok(times)
+    }
+
+    /// Submits the steps: all at once, or with a clock in as many pieces as it needs.
+    fn give(&self, clock: Option<Clock>) -> Result<(Option<wgpu::SubmissionIndex>, Vec<Timed>)> {
         let context = self.device.context();
         context.check()?;
         let _still = self.device.pool().hold();
         let uniforms = self.upload_uniforms()?;
-        let recording = self.device.profiler().recording();
-        let most = match recording {
+        let most = match clock {
             None => self.steps.len(),
             Some(Clock::Gpu) => wgpu::QUERY_SET_MAX_QUERIES as usize / 2,
             Some(Clock::Wall) => 1,
         };
-        let mut last = None;
+        let (mut last, mut timed) = (None, Vec::new());
         for steps in self.steps.chunks(most.max(1)) {
             let started = Instant::now();
-            let labels: Vec<_> = steps.iter().filter_map(Step::label).map(str::to_owned).collect();
-            let stamps = (recording == Some(Clock::Gpu) && !labels.is_empty())
-                .then(|| Stamps::new(context, labels.clone()));
+            let labels = || steps.iter().filter_map(Step::label).map(str::to_owned).collect::<Vec<_>>();
+            let stamps = (clock == Some(Clock::Gpu))
+                .then(labels)
+                .filter(|labels| !labels.is_empty())
+                .map(|labels| Stamps::new(context, labels));
             let index = context.scoped("a submission", || {
                 let encoder = self.encode(steps, uniforms.as_ref(), stamps.as_ref());
                 context.queue.submit([encoder.finish()])
             })?;
-            if recording == Some(Clock::Wall) {
+            if clock == Some(Clock::Wall) {
                 context.wait(Some(index.clone()), None)?;
-                labels.iter().for_each(|label| self.device.profiler().kernel(label, started));
+                let duration = started.elapsed();
+                timed.extend(labels().into_iter().map(|label| Timed::Wall { label, started, duration }));
             }
-            stamps.into_iter().for_each(|stamps| self.device.profiler().keep(stamps));
+            timed.extend(stamps.map(Timed::Gpu));
             last = Some(index);
         }
-        Ok(Submission::new(self.device.context(), last))
+        Ok((last, timed))
     }
 
     fn upload_uniforms(&self) -> Result<Option<Buffer>> {

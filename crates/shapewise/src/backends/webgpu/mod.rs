@@ -1,12 +1,15 @@
 //! WebGPU: whatever Vulkan, Metal, DirectX 12 or a browser reaches, through `wgpu`.
 #![allow(unsafe_code)]
 
+mod adaptor;
 mod backend;
+mod calibrate;
 mod context;
 mod copy;
 mod device;
 mod error;
 mod executor;
+mod host;
 mod info;
 mod kernel;
 mod kernels;
@@ -22,7 +25,9 @@ mod staging;
 mod submission;
 mod trace;
 
+pub use adaptor::DeviceKernel;
 pub use backend::WebGpuBackend;
+pub use calibrate::{CopyCost, Overheads};
 pub use device::WebGpuDevice;
 pub use error::{Result, WebGpuError};
 pub use executor::Batch;

@@ -50,6 +50,7 @@ pub struct Options {
     pub memory: Option<u64>,
     pub pipeline_cache: PipelineCache,
     pub workgroup: Option<u32>,
+    pub calibrate: bool,
 }
 
 impl Options {
@@ -116,6 +117,12 @@ impl WebGpuBackendBuilder {
     /// Invocations of a workgroup where a kernel leaves it open; as many as the device takes unless told.
     pub fn preferred_workgroup(mut self, invocations: u32) -> Self {
         self.options.workgroup = Some(invocations.max(1));
+        self
+    }
+
+    /// Measures each device when it is opened (about a second, once per driver): without it nothing can be predicted.
+    pub fn calibrate(mut self, on: bool) -> Self {
+        self.options.calibrate = on;
         self
     }
 

@@ -300,8 +300,9 @@ mod tests {
 
     #[test]
     fn every_limit_is_checked() {
+        type Change = fn(&mut Reflection);
         assert_eq!(check_limits("it", &asks(), &least_limits()), Ok(()));
-        let changes: [(fn(&mut Reflection), &str); 5] = [
+        let changes: [(Change, &str); 5] = [
             (|r| r.workgroup = [64, 8, 1], "512 invocations"),
             (|r| r.workgroup = [1, 1, 128], "the device takes [256, 256, 64]"),
             (|r| r.workgroup = [0, 1, 1], "no invocations"),
@@ -318,8 +319,9 @@ mod tests {
 
     #[test]
     fn every_claim_is_checked() {
+        type Change = fn(&mut Shader);
         assert_eq!(check_claims(&claims(), &asks(), &least_limits()), Ok(()));
-        let changes: [(fn(&mut Shader), &str); 6] = [
+        let changes: [(Change, &str); 6] = [
             (|s| s.bindings = vec![Access::Write; 2], "bindings"),
             (|s| s.workgroup = [32, 1, 1], "workgroup is"),
             (|s| s.workgroup_memory = 512, "512 bytes of workgroup memory"),

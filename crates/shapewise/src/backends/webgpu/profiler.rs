@@ -89,13 +89,54 @@ impl Stamps {
     }
 }
 
+/// Kernels that were timed, some perhaps still under way.
+pub enum Timed {
+    Gpu(Stamps),
+    Wall { label: String, started: Instant, duration: Duration },
+}
+
+/// When a kernel began: a tick of the GPU, in its own count, or a moment of the host.
+#[derive(Clone, Copy)]
+pub enum Begin {
+    Tick(u64),
+    Moment(Instant),
+}
+
+impl Timed {
+    /// Name, begin and duration of each kernel, when the work is done.
+    pub fn read(&self, context: &Context) -> Result<Vec<(String, Begin, Duration)>> {
+        match self {
+            Self::Wall { label, started, duration } => {
+                Ok(vec![(label.clone(), Begin::Moment(*started), *duration)])
+            }
+            Self::Gpu(stamps) => {
+                let ticks = stamps.read(context)?;
+                let pairs = stamps.labels.iter().zip(ticks.chunks_exact(2));
+                Ok(pairs
+                    .map(|(label, pair)| {
+                        (
+                            label.clone(),
+                            Begin::Tick(pair[0]),
+                            time_of(context, pair[1].saturating_sub(pair[0])),
+                        )
+                    })
+                    .collect())
+            }
+        }
+    }
+}
+
+/// Ticks of the GPU as time.
+fn time_of(context: &Context, ticks: u64) -> Duration {
+    Duration::from_nanos((ticks as f64 * f64::from(context.queue.get_timestamp_period())) as u64)
+}
+
 #[derive(Default)]
 struct Session {
     start: Option<Instant>,
     /// A tick of the GPU and the moment it was taken, since the start.
     anchor: Option<(u64, Duration)>,
-    pending: Vec<Stamps>,
-    kernels: Vec<KernelEvent>,
+    pending: Vec<Timed>,
     memory: Vec<MemoryRecord>,
 }
 
@@ -153,18 +194,11 @@ impl Profiler {
         Ok((ticks.first().copied().unwrap_or_default(), (given + start.elapsed()) / 2))
     }
 
-    /// Keeps timestamps of a submission to be read at the end.
-    pub fn keep(&self, stamps: Stamps) {
-        self.session().pending.push(stamps);
-    }
-
-    /// Notes a kernel timed by the host.
-    pub fn kernel(&self, label: &str, started: Instant) {
-        let duration = started.elapsed();
-        let mut session = self.session();
-        let Some(start) = session.start else { return };
-        let start = started.saturating_duration_since(start);
-        session.kernels.push(KernelEvent { label: label.to_owned(), start, duration });
+    /// Keeps what was timed to be read at the end.
+    pub fn keep(&self, timed: Vec<Timed>) {
+        if !timed.is_empty() {
+            self.session().pending.extend(timed);
+        }
     }
 
     /// Notes an allocation or a release.
@@ -194,23 +228,21 @@ impl Profiler {
     pub fn stop(&self) -> Result<Profile> {
         self.on.store(false, Ordering::Release);
         let mut session = std::mem::take(&mut *self.session());
-        let period = f64::from(self.context.queue.get_timestamp_period());
         let (zero, at) = session.anchor.unwrap_or_default();
-        for stamps in &session.pending {
-            let ticks = stamps.read(&self.context)?;
-            for (label, pair) in stamps.labels.iter().zip(ticks.chunks_exact(2)) {
-                let since =
-                    |tick: u64| Duration::from_nanos((tick.saturating_sub(zero) as f64 * period) as u64);
-                let duration = since(pair[1]).saturating_sub(since(pair[0]));
-                session.kernels.push(KernelEvent {
-                    label: label.clone(),
-                    start: at + since(pair[0]),
-                    duration,
-                });
+        let mut kernels = Vec::new();
+        for timed in &session.pending {
+            for (label, begin, duration) in timed.read(&self.context)? {
+                let start = match begin {
+                    Begin::Tick(tick) => at + time_of(&self.context, tick.saturating_sub(zero)),
+                    Begin::Moment(moment) => {
+                        session.start.map_or(Duration::ZERO, |start| moment.saturating_duration_since(start))
+                    }
+                };
+                kernels.push(KernelEvent { label, start, duration });
             }
         }
-        session.kernels.sort_by_key(|event| event.start);
+        kernels.sort_by_key(|event| event.start);
         session.memory.sort_by_key(|event| event.start);
-        Ok(Profile { clock: self.clock, kernels: session.kernels, memory: session.memory })
+        Ok(Profile { clock: self.clock, kernels, memory: session.memory })
     }
 }
