@@ -68,7 +68,8 @@ pub(super) fn fold(kind: ReduceKind, input: DType, depth: usize) -> Fold {
         ReduceKind::Norm(NormOrder::One) => simple("0.0", "abs(x)", "a.x + b.x", "a.x", output),
         ReduceKind::Norm(NormOrder::Other(p)) => {
             let term = format!("select(pow(abs(x), {}), x, is_nan(x))", real(p.value()));
-            simple("0.0", &term, "a.x + b.x", &format!("pow(a.x, {})", real(1.0 / p.value())), output)
+            let root = format!("select(pow(a.x, {}), a.x, is_nan(a.x))", real(1.0 / p.value()));
+            simple("0.0", &term, "a.x + b.x", &root, output)
         }
         ReduceKind::Norm(NormOrder::Two) => length(output),
         ReduceKind::Norm(order) => {
