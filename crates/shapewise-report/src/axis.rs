@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::text::Escaped;
+use crate::text::{Escaped, tick as short};
 
 /// Values along a line of the picture, in equal steps of their logarithm.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +31,6 @@ impl Axis {
     /// The least and the greatest value.
     pub fn range(&self) -> (f64, f64) {
         (self.low, self.high)
-    }
-
-    /// Both ends on the picture.
-    pub fn ends(&self) -> (f64, f64) {
-        (self.from, self.to)
     }
 
     /// Where a value stands; values outside stand at the ends.
@@ -72,7 +67,7 @@ impl Axis {
     ) {
         for tick in self.ticks() {
             let x = self.at(tick);
-            let text = label(tick);
+            let text = short(&label(tick));
             // Writing to a string cannot fail.
             let _ = write!(
                 out,
@@ -102,7 +97,7 @@ impl Axis {
     ) {
         for tick in self.ticks() {
             let y = self.at(tick);
-            let text = label(tick);
+            let text = short(&label(tick));
             let _ = write!(
                 out,
                 "<line class=grid x1={left:.1} x2={right:.1} y1={y:.1} y2={y:.1} />\

@@ -34,7 +34,7 @@ pub fn gains(report: &Report) -> String {
         &mut svg,
         TOP - 8.0,
         bottom,
-        |v| format!("{}×", text::number(v).trim_end_matches(".00")),
+        |v| text::tick(&text::number(v)) + "×",
         "times faster than the kernel that would run without measurements",
     );
     let one = x.at(1.0);

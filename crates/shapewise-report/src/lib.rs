@@ -21,7 +21,7 @@ mod shapes;
 mod store;
 mod summary;
 mod table;
-mod text;
+pub mod text;
 
 pub use model::{
     Bandwidth, Candidate, Compute, Interval, Machine, Predicted, Progress, Report, Rows, Store, Workload,

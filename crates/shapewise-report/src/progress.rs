@@ -33,7 +33,7 @@ pub fn figure(report: &Report) -> String {
         &mut svg,
         LEFT,
         RIGHT,
-        |v| format!("{}×", text::number(v)),
+        |v| text::tick(&text::number(v)) + "×",
         "mean gain over the default kernels",
     );
     for i in 0..=4 {

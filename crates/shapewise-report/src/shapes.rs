@@ -78,7 +78,7 @@ fn panel(name: &str, workloads: &[&Workload]) -> Option<String> {
         Escaped(name),
         lines.len()
     );
-    x.horizontal(&mut svg, TOP, BOTTOM, text::bytes, "bytes of the operands");
+    x.horizontal(&mut svg, TOP, BOTTOM, text::size, "bytes of the operands");
     y.vertical(&mut svg, LEFT, RIGHT, label, unit);
     for (i, line) in lines.iter().enumerate().rev() {
         draw(&mut svg, &x, &y, line, i, label);
@@ -145,7 +145,7 @@ fn draw(svg: &mut String, x: &Axis, y: &Axis, line: &Line<'_>, i: usize, label: 
             x.at(*bytes),
             y.at(*speed),
             Escaped(line.kernel),
-            text::bytes(*bytes),
+            text::size(*bytes),
             label(*speed)
         );
     }

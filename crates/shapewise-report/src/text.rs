@@ -64,6 +64,19 @@ pub fn bandwidth(x: f64) -> String {
     scaled(x, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
+/// Bytes in powers of ten, for axes.
+pub fn size(x: f64) -> String {
+    scaled(x, 1000.0, &["B", "kB", "MB", "GB", "TB"])
+}
+
+/// The label of a round value: no zeros after the point.
+pub fn tick(label: &str) -> String {
+    let (number, unit) = label.split_once(' ').map_or((label, ""), |(number, unit)| (number, unit));
+    let short =
+        if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    if unit.is_empty() { short.to_owned() } else { format!("{short} {unit}") }
+}
+
 /// Bytes.
 pub fn bytes(x: f64) -> String {
     scaled(x, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
@@ -125,6 +138,7 @@ mod tests {
             ["123 Gop/s", "10.0 GB/s", "1.50 KiB"]
         );
         assert_eq!([percent(0.0123), percent(0.5), percent(1.2)], ["1.2 %", "50 %", "120 %"]);
+        assert_eq!([tick("1.00 GB/s"), tick("0.50"), tick("100")], ["1 GB/s", "0.5", "100"]);
         assert_eq!([number(f64::NAN), number(0.0), number(0.01234)], ["–", "0", "0.012"]);
         assert_eq!(
             [count(7), count(1234), count(1_234_567)],
