@@ -7,6 +7,8 @@ use shapewise::Runtime;
 use shapewise::measure::{Race, RaceOptions, Timing};
 use shapewise::ops::Workload;
 
+use crate::output;
+
 /// Races the candidates and prints them, fastest first.
 pub fn run(runtime: &Runtime, workload: &Workload, samples: usize, json: bool) -> Result<()> {
     let options = RaceOptions { samples, ..RaceOptions::default() };
@@ -19,12 +21,7 @@ pub fn run(runtime: &Runtime, workload: &Workload, samples: usize, json: bool) -
         }
     };
     let race = runtime.benchmark_kernels(workload, &options, &mut progress)?;
-    if json {
-        println!("{}", serde_json::to_string_pretty(&race)?);
-    } else {
-        print!("{}", table(&race));
-    }
-    Ok(())
+    output::print(json, &race, &table(&race))
 }
 
 fn table(race: &Race) -> String {

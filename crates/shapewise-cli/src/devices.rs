@@ -1,12 +1,15 @@
 //! `shapewise devices`: what was found and measured, and what the machine is doing.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
-use shapewise::Runtime;
-use shapewise::device::{DeviceInfo, Peaks};
+use shapewise::device::{BackendKind, DeviceInfo, Peaks};
 use shapewise::sensors::{Machine, Sensors, SystemState};
+use shapewise::{Placement, Runtime, StoreLocation};
+
+use crate::output;
 
 /// Between the two samples that rates are made of: a few ticks of the system's clock.
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(50);
@@ -17,6 +20,8 @@ struct Shown<'a> {
     #[serde(flatten)]
     device: &'a DeviceInfo,
     state: SystemState,
+    /// Backends without a device here, and why.
+    absent: Vec<(BackendKind, String)>,
 }
 
 /// Prints the device of a runtime.
@@ -26,12 +31,23 @@ pub fn print(runtime: &Runtime, json: bool) -> Result<()> {
     machine.sample();
     std::thread::sleep(BETWEEN_SAMPLES);
     let state = machine.sample();
-    if json {
-        println!("{}", serde_json::to_string_pretty(&Shown { device, state })?);
-    } else {
-        print!("{}{}", text(device), sensed(&state));
+    let absent = absent();
+    let mut shown = format!("{}{}", text(device), sensed(&state));
+    for (backend, why) in &absent {
+        // Writing to a string cannot fail.
+        let _ = writeln!(shown, "{backend} · not available: {why}");
     }
-    Ok(())
+    output::print(json, &Shown { device, state, absent }, &shown)
+}
+
+/// Backends that have no device here, and why.
+fn absent() -> Vec<(BackendKind, String)> {
+    let others = [BackendKind::WebGpu, BackendKind::Cuda, BackendKind::Metal];
+    let why = |kind: BackendKind| {
+        let builder = Runtime::builder().placement(Placement::On(kind)).store(StoreLocation::None);
+        Some((kind, builder.without_calibration().build().err()?.to_string()))
+    };
+    others.into_iter().filter_map(why).collect()
 }
 
 /// What the sensors tell, one line for each kind of them; what they do not is said to be unknown.

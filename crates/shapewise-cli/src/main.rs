@@ -1,33 +1,55 @@
-//! The program `shapewise`: what is here, why a kernel is chosen, and how fast each candidate is.
+//! The program `shapewise`: tunes a machine, says what is here, why a kernel is chosen, and how fast each candidate is.
 
 mod bench;
 mod devices;
+mod files;
+mod output;
 mod question;
 mod regret;
+mod run;
+mod settings;
 mod sparse;
 mod store;
 mod stress;
+mod tune;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
-use shapewise::{Runtime, StoreLocation};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use tracing_subscriber::filter::LevelFilter;
 
 use question::Question;
+use settings::Settings;
 
 /// The fastest kernel for every shape, on whatever the machine has.
+///
+/// Without a command it tunes: measures this machine and a suite of workloads for a minute, prints a leaderboard and writes
+/// a page with everything.
 #[derive(Parser)]
-#[command(name = "shapewise", version, arg_required_else_help = true)]
+#[command(name = "shapewise", version, args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
 struct Program {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    #[command(flatten)]
+    tune: tune::Tune,
+    #[command(flatten)]
+    settings: Settings,
 }
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed (one line says why), 2 the command line is wrong, 130 interrupted by Ctrl-C.";
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measures a suite of workloads and keeps what it finds; what `shapewise` alone does
+    Tune {
+        #[command(flatten)]
+        tune: tune::Tune,
+        #[command(flatten)]
+        settings: Settings,
+    },
     /// Devices that were found, with their measured peaks
     Devices {
         #[command(flatten)]
@@ -40,9 +62,9 @@ enum Command {
         question: Question,
         #[command(flatten)]
         settings: Settings,
-        /// Force this kernel
+        /// Force the kernel of this name
         #[arg(long, value_name = "NAME")]
-        kernel: Option<String>,
+        force: Option<String>,
     },
     /// Times every candidate for an operation side by side, answers checked first
     #[command(after_help = question::EXAMPLES)]
@@ -55,6 +77,20 @@ enum Command {
         #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         samples: u32,
     },
+    /// Executes an operation on `.npy` or `.safetensors` files
+    Run {
+        #[command(flatten)]
+        run: run::Run,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Writes the page of what the store has
+    Report {
+        #[command(flatten)]
+        question: tune::ReportQuestion,
+        #[command(flatten)]
+        settings: Settings,
+    },
     /// What was measured and kept: where it is, and how it moves between machines
     Store(store::StoreQuestion),
     /// Judges the choices: measures every candidate on a suite of shapes and plays the selector against it (minutes)
@@ -65,40 +101,22 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         oracle: Option<PathBuf>,
     },
+    /// Prints completions for a shell: shapewise completions bash > ~/.local/share/bash-completion/completions/shapewise
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: Shell,
+    },
+    /// Prints the manual page: shapewise man | man -l -
+    Man,
 }
 
-#[derive(Args)]
-struct Settings {
-    /// Threads to use, the caller included [default: all cores]
-    #[arg(long)]
-    threads: Option<usize>,
-    /// Do not measure the machine's peaks (about two seconds, once)
-    #[arg(long)]
-    no_calibration: bool,
-    /// Keep what is measured in this file, or only in `memory` [default: `SHAPEWISE_STORE`, or the platform's cache directory]
-    #[arg(long, value_name = "PATH")]
-    store: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-impl Settings {
-    fn runtime(&self) -> Result<Runtime> {
-        let mut builder = Runtime::builder();
-        if let Some(threads) = self.threads {
-            builder = builder.threads(threads);
-        }
-        if let Some(path) = &self.store {
-            let memory = path.as_os_str() == "memory";
-            let location = if memory { StoreLocation::Memory } else { StoreLocation::File(path.clone()) };
-            builder = builder.store(location);
-        }
-        if self.no_calibration {
-            builder = builder.without_calibration();
-        }
-        Ok(builder.build()?)
-    }
+/// How a command ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It did everything.
+    Well,
+    /// It kept what it had when Ctrl-C came.
+    Interrupted,
 }
 
 fn main() -> ExitCode {
@@ -106,11 +124,14 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::WARN)
         .with_writer(std::io::stderr)
+        .with_ansi(false)
         .without_time()
         .with_target(false)
         .init();
-    match run(Program::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+    match run(Program::parse()) {
+        Ok(Ended::Well) => ExitCode::SUCCESS,
+        // What shells report of a program that Ctrl-C ended.
+        Ok(Ended::Interrupted) => ExitCode::from(130),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -118,31 +139,43 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
-    match command {
-        Command::Store(question) => store::run(&question),
-        Command::Devices { settings } => devices::print(&settings.runtime()?, settings.json),
-        Command::Explain { question, settings, kernel } => {
+fn run(program: Program) -> Result<Ended> {
+    match program.command {
+        None => return tune::run(&program.tune, &program.settings),
+        Some(Command::Tune { tune, settings }) => return tune::run(&tune, &settings),
+        Some(Command::Store(question)) => store::run(&question)?,
+        Some(Command::Devices { settings }) => devices::print(&settings.runtime()?, settings.json)?,
+        Some(Command::Explain { question, settings, force }) => {
             let mut runtime = settings.runtime()?;
-            if let Some(name) = kernel {
+            if let Some(name) = force {
                 runtime = runtime.with_kernel(&name)?;
             }
             let explanation = runtime.explain_workload(&question.workload(&runtime)?)?;
-            if settings.json {
-                println!("{}", serde_json::to_string_pretty(&explanation)?);
-            } else {
-                println!("{explanation}");
-            }
-            Ok(())
+            output::print(settings.json, &explanation, &explanation.to_string())?;
         }
-        Command::Bench { question, settings, samples } => {
+        Some(Command::Bench { question, settings, samples }) => {
             let runtime = settings.runtime()?;
-            bench::run(&runtime, &question.workload(&runtime)?, samples as usize, settings.json)
+            bench::run(&runtime, &question.workload(&runtime)?, samples as usize, settings.json)?;
         }
-        Command::Regret { settings, oracle } => {
+        Some(Command::Run { run: question, settings }) => {
+            run::run(&question, &settings.runtime()?, settings.json)?;
+        }
+        Some(Command::Report { question, settings }) => tune::report(&question, &settings)?,
+        Some(Command::Regret { settings, oracle }) => {
             // Nothing that this machine has learned may help, and nothing measured here is kept.
             let settings = Settings { store: Some("memory".into()), ..settings };
-            regret::run(&settings.runtime()?, oracle.as_deref(), settings.json)
+            regret::run(&settings.runtime()?, oracle.as_deref(), settings.json)?;
+        }
+        Some(Command::Completions { shell }) => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Program::command(), "shapewise", &mut text);
+            output::line(&String::from_utf8_lossy(&text))?;
+        }
+        Some(Command::Man) => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(Program::command()).render(&mut text)?;
+            output::line(&String::from_utf8_lossy(&text))?;
         }
     }
+    Ok(Ended::Well)
 }

@@ -12,6 +12,7 @@ use shapewise::device::Fingerprint;
 use shapewise::store::{self, SqliteStore, Store, unix_ms};
 use shapewise::{Runtime, StoreLocation};
 
+use crate::output::print;
 use crate::stress;
 
 /// After ten half-lives of seven days a row weighs less than a thousandth.
@@ -35,7 +36,10 @@ enum StoreCommand {
     /// Where the file is
     Path,
     /// What is in it
+    #[command(alias = "stats")]
     Info,
+    /// Reads every page and every row and says what is broken
+    Verify,
     /// Writes every row as a line of JSON; `-` for the standard output
     Export { file: PathBuf },
     /// Adds the rows of exports; rows that are there already change nothing
@@ -83,6 +87,7 @@ pub fn run(question: &StoreQuestion) -> Result<()> {
             print(json, &json!({ "path": file }), &text)
         }
         StoreCommand::Info => info(&question.file()?, json),
+        StoreCommand::Verify => verify(&question.file()?, json),
         StoreCommand::Export { file } => export(&*question.open()?, file, json),
         StoreCommand::Import { files } => import(&*question.open()?, files, json),
         StoreCommand::Merge { files } => merge(&*question.open()?, files, json),
@@ -123,15 +128,6 @@ impl StoreQuestion {
     fn open(&self) -> Result<Box<dyn Store>> {
         Ok(Box::new(SqliteStore::open(self.file()?)?))
     }
-}
-
-fn print(json: bool, value: &serde_json::Value, text: &str) -> Result<()> {
-    if json {
-        println!("{}", serde_json::to_string_pretty(value)?);
-    } else {
-        println!("{text}");
-    }
-    Ok(())
 }
 
 /// Rows of one device and operation.
@@ -181,6 +177,19 @@ fn info(path: &Path, json: bool) -> Result<()> {
     let value =
         json!({ "path": path, "bytes": bytes, "schema": store.schema(), "rows": rows, "groups": list });
     print(json, &value, &lines.join("\n"))
+}
+
+/// Reads every page, then every row: those that cannot have been measured are counted.
+fn verify(path: &Path, json: bool) -> Result<()> {
+    anyhow::ensure!(path.exists(), "{} is not there; `shapewise tune` makes it", path.display());
+    let advice = "any command that measures sets it aside and keeps every row that can be read";
+    let store = SqliteStore::open_read_only(path).context(advice)?;
+    store.check().context(advice)?;
+    let mut sound = 0;
+    store.visit(None, &mut |_| sound += 1).context(advice)?;
+    let rows = store.count()?;
+    let text = format!("{}: whole, {sound} of {rows} rows are sound", path.display());
+    print(json, &json!({ "path": path, "whole": true, "rows": rows, "sound": sound }), &text)
 }
 
 fn export(from: &dyn Store, file: &Path, json: bool) -> Result<()> {

@@ -93,10 +93,7 @@ fn granularity(axis: Option<isize>, block_size: Option<usize>) -> PyResult<Granu
 }
 
 /// Scales and zero points as numpy's arrays.
-fn described<'py>(
-    py: Python<'py>,
-    how: &Quantization,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+fn described<'py>(py: Python<'py>, how: &Quantization) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
     let own = |tensor: &Tensor| tensor.deep_clone().map_err(raise);
     let zeros = match how.zero_point() {
         Some(zeros) => own(zeros)?,
@@ -333,8 +330,10 @@ impl PyRuntime {
     /// QLinearConv). The weights have one scale or one for each output channel; the bias is int32.
     #[pyo3(signature = (x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, bias = None,
         stride = Sizes::All(1), padding = Sizes::All(0), dilation = Sizes::All(1), groups = 1, dtype = None))]
-    #[pyo3(text_signature = "($self, x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, \
-        bias=None, stride=1, padding=0, dilation=1, groups=1, dtype=None)")]
+    #[pyo3(
+        text_signature = "($self, x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, \
+        bias=None, stride=1, padding=0, dilation=1, groups=1, dtype=None)"
+    )]
     #[allow(clippy::too_many_arguments)] // ONNX's operands
     fn qconv2d<'py>(
         &self,

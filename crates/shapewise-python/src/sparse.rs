@@ -37,8 +37,11 @@ fn build(
         matrix.get().inner.clone()
     } else if given.hasattr("tocsr")? {
         let csr = given.call_method0("tocsr")?;
-        let (data, indices, offsets): (Input<'_>, Input<'_>, Input<'_>) =
-            (csr.getattr("data")?.extract()?, csr.getattr("indices")?.extract()?, csr.getattr("indptr")?.extract()?);
+        let (data, indices, offsets): (Input<'_>, Input<'_>, Input<'_>) = (
+            csr.getattr("data")?.extract()?,
+            csr.getattr("indices")?.extract()?,
+            csr.getattr("indptr")?.extract()?,
+        );
         let shape = csr.getattr("shape")?.extract()?;
         SparseMatrix::csr(data.view()?, indices.view()?, offsets.view()?, shape).map_err(raise)?
     } else if let Ok(parts) = given.cast::<PyTuple>() {
@@ -73,12 +76,18 @@ fn of_parts(
     let across = || largest(&indices).map(|last| last + 1);
     let (values, indices, offsets) = (values.view()?, indices.view()?, offsets.view()?);
     let made = match format {
-        SparseFormat::Csr => {
-            SparseMatrix::csr(values, indices, offsets, shape.map_or_else(|| Ok::<_, PyErr>([lines, across()?]), Ok)?)
-        }
-        SparseFormat::Csc => {
-            SparseMatrix::csc(values, indices, offsets, shape.map_or_else(|| Ok::<_, PyErr>([across()?, lines]), Ok)?)
-        }
+        SparseFormat::Csr => SparseMatrix::csr(
+            values,
+            indices,
+            offsets,
+            shape.map_or_else(|| Ok::<_, PyErr>([lines, across()?]), Ok)?,
+        ),
+        SparseFormat::Csc => SparseMatrix::csc(
+            values,
+            indices,
+            offsets,
+            shape.map_or_else(|| Ok::<_, PyErr>([across()?, lines]), Ok)?,
+        ),
         SparseFormat::Bsr { .. } => {
             let &[_, r, c] = values.shape() else {
                 return Err(PyValueError::new_err("the data of bsr are blocks × rows × columns of a block"));
@@ -95,7 +104,8 @@ fn of_parts(
 fn largest(indices: &Input<'_>) -> PyResult<usize> {
     let wide = indices.cast("int64")?;
     let all = wide.view()?.to_vec::<i64>().map_err(raise)?;
-    let most = all.into_iter().max().ok_or_else(|| PyValueError::new_err("an empty matrix needs its shape"))?;
+    let most =
+        all.into_iter().max().ok_or_else(|| PyValueError::new_err("an empty matrix needs its shape"))?;
     usize::try_from(most).map_err(|_| PyValueError::new_err(format!("index {most} is below zero")))
 }
 

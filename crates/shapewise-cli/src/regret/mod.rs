@@ -15,7 +15,7 @@ use serde::Serialize;
 use shapewise::Runtime;
 use shapewise::modelling::Training;
 
-use crate::stress;
+use crate::{output, stress};
 use oracle::Oracle;
 
 /// Processes that write to one store, and how often one of them is killed.
@@ -44,12 +44,7 @@ pub fn run(runtime: &Runtime, file: Option<&Path>, json: bool) -> Result<()> {
         decisions: live::observe(runtime, &oracle, &workloads)?,
         store: stress_store()?,
     };
-    if json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print!("{}{}", predictions(&report.predictions), bars(&report));
-    }
-    Ok(())
+    output::print(json, &report, &(predictions(&report.predictions) + &bars(&report)))
 }
 
 fn stress_store() -> Result<stress::Report> {

@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn another_device_works_while_this_one_waits() {
-        let cost = Cost { elsewhere: 0.25, ..Cost::new(0.0, UNIT, Traffic { memory: 1e9, ..Traffic::default() }) };
+        let cost =
+            Cost { elsewhere: 0.25, ..Cost::new(0.0, UNIT, Traffic { memory: 1e9, ..Traffic::default() }) };
         assert!((predict(&cost, &peaks()).unwrap() - 1.25).abs() < 1e-9);
     }
 

@@ -215,6 +215,20 @@ impl OperationKind {
     }
 }
 
+#[cfg(feature = "webgpu")]
+impl OperationKind {
+    /// The built-in kernels for WebGPU devices, the plainest last; none for operations that only CPUs compute.
+    pub fn webgpu_kernels(self) -> &'static [&'static dyn crate::backends::webgpu::WebGpuKernel] {
+        match self {
+            Self::Elementwise => elementwise::webgpu::WEBGPU_KERNELS,
+            Self::Matmul => matmul::webgpu::WEBGPU_KERNELS,
+            Self::Reduce => reduce::webgpu::WEBGPU_KERNELS,
+            Self::Softmax => softmax::webgpu::WEBGPU_KERNELS,
+            _ => &[],
+        }
+    }
+}
+
 impl Operation {
     /// The operation without its attributes.
     pub const fn kind(&self) -> OperationKind {

@@ -9,7 +9,8 @@ use super::error::Result as DeviceResult;
 use super::host::{gather, scatter, span};
 use super::pool::Buffer;
 use super::{Plan, WebGpuKernel};
-use crate::device::{BackendKind, DeviceInfo, Level};
+use crate::device::{BackendKind, DeviceInfo, Fingerprint, Level};
+use crate::hash::fnv1a;
 use crate::modelling::Terms;
 use crate::ops::{
     Call, ComputeUnit, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Refusal,
@@ -103,8 +104,10 @@ impl Kernel for DeviceKernel {
         self.kernel.variant()
     }
 
+    /// Of the kernel on this adapter with this driver: what another one took does not count.
     fn source(&self) -> u64 {
-        self.kernel.source()
+        let driver = Fingerprint::description(&self.device.info);
+        self.kernel.source() ^ fnv1a(driver.as_bytes())
     }
 
     fn supports(&self, workload: &Workload, _: &DeviceInfo) -> Result<(), Refusals> {
@@ -133,11 +136,14 @@ impl Kernel for DeviceKernel {
         self.kernel.space(workload, self.device.limits())
     }
 
-    /// In the units of this device; [`DeviceKernel::terms`] has the seconds.
+    /// Seconds on this device; before it was calibrated, what it executes.
     fn cost(&self, workload: &Workload, parameters: &Parameters, _: &DeviceInfo) -> Cost {
+        let unit = unit(workload);
+        if let Some(terms) = self.terms(workload, parameters) {
+            return Cost { elsewhere: terms.seconds(), ..Cost::new(0.0, unit, Traffic::default()) };
+        }
         let work = self.kernel.cost(workload, parameters);
-        let traffic = Traffic { memory: work.bytes, ..Traffic::default() };
-        Cost { forks: 1, ..Cost::new(work.operations, unit(workload), traffic) }
+        Cost::new(work.operations, unit, Traffic { memory: work.bytes, ..Traffic::default() })
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {

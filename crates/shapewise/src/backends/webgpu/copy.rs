@@ -64,7 +64,7 @@ impl WebGpuDevice {
                 }
             };
         }
-        by_type!(F32 => f32, F64 => f64, F16 => half::f16, BF16 => half::bf16, I8 => i8, U8 => u8, I32 => i32, U32 => u32,
+        by_type!(F32 => f32, F64 => f64, F16 => half::f16, BF16 => half::bf16, I8 => i8, U8 => u8, I16 => i16, I32 => i32, U32 => u32,
             I64 => i64, Bool => bool, C32 => num_complex::Complex<f32>, C64 => num_complex::Complex<f64>)
     }
 

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod adaptor;
+pub(crate) mod axes;
 mod backend;
 mod calibrate;
 mod context;
@@ -14,6 +15,7 @@ mod info;
 mod kernel;
 mod kernels;
 mod limits;
+mod open;
 mod options;
 mod pipeline;
 mod pipeline_file;
@@ -23,7 +25,10 @@ mod profiler;
 mod reflect;
 mod staging;
 mod submission;
+#[cfg(test)]
+pub(crate) mod testing;
 mod trace;
+pub(crate) mod wgsl;
 
 pub use adaptor::DeviceKernel;
 pub use backend::WebGpuBackend;
@@ -35,6 +40,7 @@ pub use info::{AdapterInfo, AdapterKind};
 pub use kernel::{WebGpuCost, WebGpuKernel};
 pub use kernels::{KernelReport, WgslKernel};
 pub use limits::WebGpuLimits;
+pub(crate) use open::{kernels_of_any, kernels_of_hardware};
 pub use options::{PipelineCache, PowerPreference, WebGpuBackendBuilder};
 pub use pipeline::PipelineStats;
 pub use plan::{Access, Dispatch, Place, Plan, Shader};

@@ -121,7 +121,8 @@ impl Tile {
         }
         for (step, part) in ["x", "y", "z", "w"].into_iter().enumerate() {
             for j in 0..self.vectors() {
-                let _ = writeln!(text, "let y{j}_{step} = vec4<f32>(b[(b{j} + (k + {step}u) * s.b_rs) >> 2u]);");
+                let _ =
+                    writeln!(text, "let y{j}_{step} = vec4<f32>(b[(b{j} + (k + {step}u) * s.b_rs) >> 2u]);");
                 for r in 0..self.rows {
                     let _ = writeln!(text, "c{r}_{j} += x{r}.{part} * y{j}_{step};");
                 }
@@ -180,7 +181,10 @@ pub(super) fn space(product: &Product, limits: &WebGpuLimits) -> ParameterSpace 
             let square = tile.rows == tile.columns || product.m <= 8 || product.n == 1;
             let large = tile.rows * tile.columns > 64;
             let line = tile.y == 1 && tile.x == 8;
-            let spread = tile.y == tile.x && !large && product.m > tile.rows as usize && product.n > tile.columns as usize;
+            let spread = tile.y == tile.x
+                && !large
+                && product.m > tile.rows as usize
+                && product.n > tile.columns as usize;
             fits(limits, [tile.x, tile.y, 1], 0) && square && (line || spread) && tile.columns >= tile.vector
         })
 }
@@ -190,14 +194,19 @@ pub(super) fn store(product: &Product, vector: u32) -> impl Fn(&str, &str, &str)
     let name = element(product.dtype);
     move |row, column, sum| {
         if vector == 1 {
-            return format!("c[c_at + {row} * s.c_rs + {column} * s.c_cs] = {name}(finish({sum}, {column}));");
+            return format!(
+                "c[c_at + {row} * s.c_rs + {column} * s.c_cs] = {name}(finish({sum}, {column}));"
+            );
         }
         let parts: Vec<_> = ["x", "y", "z", "w"]
             .iter()
             .enumerate()
             .map(|(i, part)| format!("finish({sum}.{part}, {column} + {i}u)"))
             .collect();
-        format!("c[(c_at + {row} * s.c_rs + {column}) >> 2u] = vec4<{name}>(vec4<f32>({}));", parts.join(", "))
+        format!(
+            "c[(c_at + {row} * s.c_rs + {column}) >> 2u] = vec4<{name}>(vec4<f32>({}));",
+            parts.join(", ")
+        )
     }
 }
 
@@ -246,7 +255,8 @@ impl WebGpuKernel for Registers {
             tile.steps(),
             tile.epilogue(store(&product, tile.vector)),
         );
-        let shader = product.shader(self.name(), [tile.x, tile.y, 1], tile.vector).numbers(&numbers).main(body);
+        let shader =
+            product.shader(self.name(), [tile.x, tile.y, 1], tile.vector).numbers(&numbers).main(body);
         product.plan(shader, &numbers, tile.blocks(&product) * product.count())
     }
 }

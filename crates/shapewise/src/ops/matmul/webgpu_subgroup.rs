@@ -119,8 +119,7 @@ impl WebGpuKernel for Subgroup {
             steps(&tile, lanes(limits).unwrap_or(1)),
             tile.epilogue(store(&product, 1)),
         );
-        let shader =
-            product.shader(self.name(), [tile.x, 1, 1], 1).subgroups().numbers(&numbers).main(body);
+        let shader = product.shader(self.name(), [tile.x, 1, 1], 1).subgroups().numbers(&numbers).main(body);
         product.plan(shader, &numbers, tile.blocks(&product) * product.count())
     }
 }

@@ -28,8 +28,17 @@ const PLAIN: MatmulAttributes = MatmulAttributes { bias: false, activation: Acti
 
 #[test]
 fn shapes_of_every_kind() {
-    let shapes =
-        [(1, 1, 1), (3, 5, 7), (1, 64, 33), (16, 16, 16), (17, 70, 1), (33, 3, 65), (0, 4, 4), (4, 0, 5), (64, 128, 64)];
+    let shapes = [
+        (1, 1, 1),
+        (3, 5, 7),
+        (1, 64, 33),
+        (16, 16, 16),
+        (17, 70, 1),
+        (33, 3, 65),
+        (0, 4, 4),
+        (4, 0, 5),
+        (64, 128, 64),
+    ];
     for (m, k, n) in shapes {
         assert!(agree(WEBGPU_KERNELS, &workload(DType::F32, m, k, n, PLAIN)) > 0, "{m} {k} {n}");
     }
@@ -38,14 +47,9 @@ fn shapes_of_every_kind() {
 #[test]
 fn bias_and_every_activation() {
     let slope = Activation::LeakyRelu { slope: 0.25 };
-    for activation in [
-        Activation::Relu,
-        slope,
-        Activation::Gelu,
-        Activation::Silu,
-        Activation::Tanh,
-        Activation::Sigmoid,
-    ] {
+    for activation in
+        [Activation::Relu, slope, Activation::Gelu, Activation::Silu, Activation::Tanh, Activation::Sigmoid]
+    {
         let attributes = MatmulAttributes { bias: true, activation };
         assert!(agree(WEBGPU_KERNELS, &workload(DType::F32, 9, 68, 20, attributes)) > 0);
     }

@@ -68,8 +68,17 @@ fn gemm(p: &Problem, columns: usize, memory: [*mut f32; 3]) -> Gemm<f32> {
 }
 
 fn blocking(g: &Gemm<f32>, isa: Isa, threads: usize, device: &DeviceInfo) -> cpu_packed::Blocking {
-    Plan::new(g, Algorithm::Packed, isa, size_of::<f32>(), threads, false, &Sizes::of(device), Blocks::default())
-        .packed()
+    Plan::new(
+        g,
+        Algorithm::Packed,
+        isa,
+        size_of::<f32>(),
+        threads,
+        false,
+        &Sizes::of(device),
+        Blocks::default(),
+    )
+    .packed()
 }
 
 fn panels(p: &Problem, isa: Isa, threads: usize, device: &DeviceInfo) -> usize {

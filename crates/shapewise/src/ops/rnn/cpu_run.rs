@@ -99,8 +99,17 @@ pub(super) fn panels<T: Computed>(p: &Problem, plan: &Plan, device: &DeviceInfo)
 
 fn blocking<T: Copy>(g: &Gemm<T>, plan: &Plan, device: &DeviceInfo) -> cpu_packed::Blocking {
     let sizes = Sizes::of(device);
-    Products::new(g, Algorithm::Packed, plan.isa, size_of::<T>(), plan.threads, false, &sizes, Blocks::default())
-        .packed()
+    Products::new(
+        g,
+        Algorithm::Packed,
+        plan.isa,
+        size_of::<T>(),
+        plan.threads,
+        false,
+        &sizes,
+        Blocks::default(),
+    )
+    .packed()
 }
 
 /// The product of the inputs of some steps from `x` on, and how often it is to be repeated: once where one stride leads

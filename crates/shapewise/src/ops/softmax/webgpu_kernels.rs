@@ -167,15 +167,18 @@ impl WebGpuKernel for Softmax {
         let most = limits.invocations.min(limits.workgroup[0]).min(256) as usize;
         match self.who {
             Who::Invocation => checks.turns(2 * n),
-            Who::Workgroup => checks.turns(n / 32 + 16).needs(fits(limits, [64, 1, 1], 512), "workgroups of 64"),
-            Who::Registers => {
-                checks.needs(n <= HELD * most, "rows that fit the registers of a workgroup")
-                    .needs(fits(limits, [64, 1, 1], 512), "workgroups of 64")
+            Who::Workgroup => {
+                checks.turns(n / 32 + 16).needs(fits(limits, [64, 1, 1], 512), "workgroups of 64")
             }
-            Who::Subgroup => checks
-                .with_subgroups()
-                .needs(lanes(limits).is_some(), "subgroups of one size")
-                .needs(n <= HELD_BY_SUBGROUP * lanes(limits).unwrap_or(1) as usize, "rows that fit the registers of a subgroup"),
+            Who::Registers => checks
+                .needs(n <= HELD * most, "rows that fit the registers of a workgroup")
+                .needs(fits(limits, [64, 1, 1], 512), "workgroups of 64"),
+            Who::Subgroup => {
+                checks.with_subgroups().needs(lanes(limits).is_some(), "subgroups of one size").needs(
+                    n <= HELD_BY_SUBGROUP * lanes(limits).unwrap_or(1) as usize,
+                    "rows that fit the registers of a subgroup",
+                )
+            }
         }
         .done()
     }
@@ -190,7 +193,8 @@ impl WebGpuKernel for Softmax {
         };
         ParameterSpace::single().axis(Knob::WorkgroupX, &widths).constrained(|p| {
             let x = self.x(p);
-            let held = self.who != Who::Registers || (n <= HELD * x as usize && (x == 32 || n > x as usize / 2));
+            let held =
+                self.who != Who::Registers || (n <= HELD * x as usize && (x == 32 || n > x as usize / 2));
             fits(limits, [x, 1, 1], 8 * x) && held
         })
     }
@@ -213,7 +217,8 @@ impl WebGpuKernel for Softmax {
             "const WX = {x}u;\nfn is_nan(x: f32) -> bool {{ return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }}\n{ONLINE}{}",
             axes::places("row", &geometry.rows)
         );
-        let wgsl = Wgsl::new(self.name, [x, 1, 1]).read("x", name).write("y", name).numbers(&numbers).with(text);
+        let wgsl =
+            Wgsl::new(self.name, [x, 1, 1]).read("x", name).write("y", name).numbers(&numbers).with(text);
         let (wgsl, groups) = match self.who {
             Who::Invocation => (wgsl, rows.div_ceil(x as usize)),
             Who::Workgroup | Who::Registers => (wgsl.shared("part", "Acc", 8, x), rows),

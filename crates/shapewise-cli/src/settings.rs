@@ -1,0 +1,49 @@
+//! Settings that commands on a runtime share.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use shapewise::{Runtime, RuntimeBuilder, StoreLocation};
+
+/// How the runtime is made.
+#[derive(Args)]
+pub struct Settings {
+    /// Threads to use, the caller included [default: all cores]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Do not measure the machine's peaks (about two seconds, once)
+    #[arg(long)]
+    pub no_calibration: bool,
+    /// Keep what is measured in this file, or only in `memory` [default: `SHAPEWISE_STORE`, or the platform's cache directory]
+    #[arg(long, value_name = "PATH")]
+    pub store: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Settings {
+    /// Where evidence is kept.
+    pub fn location(&self) -> StoreLocation {
+        match &self.store {
+            Some(path) if path.as_os_str() == "memory" => StoreLocation::Memory,
+            Some(path) => StoreLocation::File(path.clone()),
+            None => StoreLocation::Default,
+        }
+    }
+
+    /// A runtime with everything but its store.
+    pub fn builder(&self) -> RuntimeBuilder {
+        let mut builder = Runtime::builder();
+        if let Some(threads) = self.threads {
+            builder = builder.threads(threads);
+        }
+        if self.no_calibration { builder.without_calibration() } else { builder }
+    }
+
+    /// A runtime that knows what the store has.
+    pub fn runtime(&self) -> Result<Runtime> {
+        Ok(self.builder().store(self.location()).build()?)
+    }
+}

@@ -1,0 +1,74 @@
+//! What is being measured, while it is.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use shapewise::ops::Workload;
+use shapewise_report::{geometric_mean, text};
+
+/// Between two lines where there is no terminal.
+const LINES_EVERY: Duration = Duration::from_secs(10);
+
+/// A bar on a terminal, a line now and then elsewhere; both on the standard error.
+pub struct Bar {
+    bar: Option<ProgressBar>,
+    start: Instant,
+    budget: Duration,
+    said: Mutex<Option<Instant>>,
+}
+
+impl Bar {
+    /// A bar that is full after the budget.
+    pub fn new(budget: Duration) -> Self {
+        let start = Instant::now();
+        let mut bar = Self { bar: None, start, budget, said: Mutex::new(None) };
+        if std::io::stderr().is_terminal() {
+            let shown = ProgressBar::new(budget.as_millis().max(1) as u64);
+            // A wrong template would only change the looks.
+            if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} {bar:24} {wide_msg}") {
+                shown.set_style(style.progress_chars("━╸ "));
+            }
+            shown.enable_steady_tick(Duration::from_millis(100));
+            bar.bar = Some(shown);
+        }
+        bar
+    }
+
+    /// Says what is going on.
+    pub fn say(&self, message: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(message.to_owned()),
+            // Progress is a courtesy: a closed standard error must not stop the measurement.
+            None => drop(writeln!(std::io::stderr(), "{message}")),
+        }
+    }
+
+    /// Says which workload is next and what was gained so far.
+    pub fn measuring(&self, done: usize, all: usize, workload: &Workload, gains: &[f64]) {
+        let gain = geometric_mean(gains.iter().copied())
+            .map_or(String::new(), |gain| format!(" · mean gain {}×", text::number(gain)));
+        let message = format!("{done} of {all}{gain} · {workload}");
+        let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &self.bar {
+            Some(bar) => {
+                let elapsed = self.start.elapsed().min(self.budget);
+                bar.set_position(elapsed.as_millis() as u64);
+                bar.set_message(message);
+            }
+            None if said.is_none_or(|at| at.elapsed() >= LINES_EVERY) => {
+                *said = Some(Instant::now());
+                drop(writeln!(std::io::stderr(), "{message}"));
+            }
+            None => {}
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `shapewise tune`: measures a suite of workloads, keeps everything, and shows what choosing gains.
+
+mod bar;
+mod board;
+mod gather;
+mod measure;
+mod plan;
+mod suite;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use shapewise::ops::Workload;
+use shapewise::store::{SqliteStore, Store};
+use shapewise::{Runtime, StoreLocation};
+use shapewise_report::Report;
+use signal_hook::consts::SIGINT;
+
+use crate::{Ended, Settings, output};
+use bar::Bar;
+use gather::Sources;
+use measure::Meter;
+use plan::Plan;
+
+/// How long to tune, and what.
+#[derive(Args)]
+pub struct Tune {
+    /// How long to measure: seconds, or 90s, 5m
+    #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
+    budget: Duration,
+    /// Only operations whose name contains this
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// Where the page goes
+    #[arg(long, default_value = "shapewise-report.html", value_name = "FILE")]
+    report: PathBuf,
+}
+
+/// What to show of the store.
+#[derive(Args)]
+pub struct ReportQuestion {
+    /// Where the page goes
+    #[arg(long, short, default_value = "shapewise-report.html", value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// `90`, `90s` or `5m` as a time.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix('m') {
+        Some(minutes) => (minutes, 60.0),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let seconds = number.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
+    let time = seconds.and_then(|n| Duration::try_from_secs_f64(n * unit).ok());
+    time.ok_or_else(|| format!("`{text}` is not a time; write seconds like 60, or 90s, 5m"))
+}
+
+/// What tuning did.
+#[derive(Serialize)]
+struct Done<'a> {
+    /// Workloads measured now, known before, and left for the next time.
+    measured: usize,
+    known: usize,
+    left: usize,
+    /// Workloads measured while others used the machine: kept, but they do not count.
+    busy: usize,
+    seconds: f64,
+    interrupted: bool,
+    store: &'a Path,
+    report: &'a Path,
+    operations: Vec<shapewise_report::Leader>,
+    workloads: Vec<board::Line>,
+}
+
+/// The file of evidence; one that lasts only as long as the process where evidence is kept in memory.
+struct Place {
+    file: PathBuf,
+    temporary: Option<PathBuf>,
+}
+
+impl Place {
+    fn of(settings: &Settings) -> Self {
+        if let Some(file) = settings.location().file() {
+            return Self { file, temporary: None };
+        }
+        let folder = std::env::temp_dir().join(format!("shapewise-tune-{}", std::process::id()));
+        Self { file: folder.join("evidence.sqlite"), temporary: Some(folder) }
+    }
+
+    /// Opens the file; a damaged one is set aside first, anything else that is wrong is an error.
+    fn open(&self) -> Result<SqliteStore> {
+        drop(StoreLocation::File(self.file.clone()).open());
+        SqliteStore::open(&self.file)
+            .context("tuning needs a store that can be written; choose one by --store FILE")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.temporary {
+            // What is left in the folder for temporary files does no harm.
+            drop(std::fs::remove_dir_all(folder));
+        }
+    }
+}
+
+/// Tunes, prints the leaderboard and writes the page.
+pub fn run(tune: &Tune, settings: &Settings) -> Result<Ended> {
+    let stop = Arc::new(AtomicBool::new(false));
+    // A second Ctrl-C ends the process at once; the order of the two matters.
+    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))?;
+    signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
+    let place = Place::of(settings);
+    let store = place.open()?;
+    let bar = Bar::new(tune.budget);
+    bar.say("measuring the machine's peaks (two seconds, once)");
+    let cold = settings.builder().store(StoreLocation::Memory).build()?;
+    let suite = suite::workloads(&cold, tune.only.as_deref())?;
+    let plan = Plan::new(&cold, &suite, &store)?;
+    let start = Instant::now();
+    let tuned = measure_all(&plan, &cold, &store, &bar, &stop, tune.budget)?;
+    bar.finish();
+    let seconds = start.elapsed().as_secs_f64();
+    let report = assemble(settings, &place.file, &cold, &suite, &store)?;
+    write(&tune.report, &report)?;
+    let interrupted = stop.load(Ordering::Relaxed);
+    let done = Done {
+        measured: tuned.measured,
+        known: plan.known,
+        left: plan.queue.len() - tuned.measured,
+        busy: tuned.busy,
+        seconds,
+        interrupted,
+        store: &place.file,
+        report: &tune.report,
+        operations: report.leaders(),
+        workloads: board::lines(&report),
+    };
+    output::print(settings.json, &done, &text(&done, &report))?;
+    Ok(if interrupted { Ended::Interrupted } else { Ended::Well })
+}
+
+struct Tuned {
+    measured: usize,
+    busy: usize,
+}
+
+/// Measures what the plan has until time is up or someone interrupts; every workload is kept at once.
+fn measure_all(
+    plan: &Plan<'_>,
+    cold: &Runtime,
+    store: &dyn Store,
+    bar: &Bar,
+    stop: &AtomicBool,
+    budget: Duration,
+) -> Result<Tuned> {
+    let mut meter = Meter::new(cold);
+    let mut gains = Vec::new();
+    let mut tuned = Tuned { measured: 0, busy: 0 };
+    let start = Instant::now();
+    for workload in &plan.queue {
+        if stop.load(Ordering::Relaxed) || start.elapsed() >= budget {
+            break;
+        }
+        bar.measuring(tuned.measured, plan.queue.len(), workload, &gains);
+        let rows = meter.measure(workload)?;
+        store.append(&rows)?;
+        tuned.measured += 1;
+        tuned.busy += usize::from(rows.iter().any(|row| row.busy));
+        gains.extend(gain(cold, workload, &rows));
+    }
+    Ok(tuned)
+}
+
+/// How many times faster the best is than what would run without measurements.
+fn gain(cold: &Runtime, workload: &Workload, rows: &[shapewise::store::Evidence]) -> Option<f64> {
+    let default = cold.explain_workload(workload).ok()?;
+    let is_default =
+        |r: &&shapewise::store::Evidence| r.kernel == default.chosen && r.parameters == default.parameters;
+    let best = rows.iter().map(|r| r.seconds).min_by(f64::total_cmp)?;
+    Some(rows.iter().find(is_default)?.seconds / best)
+}
+
+/// A report of the store as a new process would find it.
+fn assemble(
+    settings: &Settings,
+    file: &Path,
+    cold: &Runtime,
+    suite: &[Workload],
+    store: &dyn Store,
+) -> Result<Report> {
+    let runtime = settings.builder().store(StoreLocation::File(file.to_owned())).build()?;
+    gather::report(&Sources { runtime: &runtime, cold, suite, store, file: Some(file) })
+}
+
+fn write(path: &Path, report: &Report) -> Result<()> {
+    std::fs::write(path, report.html()).with_context(|| {
+        format!("the page {} cannot be written; choose another place for it", path.display())
+    })
+}
+
+fn text(done: &Done<'_>, report: &Report) -> String {
+    let mut out = board::table(report);
+    out += &format!(
+        "\n{} workloads measured in {:.0} s, {} known before, {} left",
+        done.measured, done.seconds, done.known, done.left
+    );
+    if done.left > 0 {
+        out += ": run it again to continue";
+    }
+    if done.busy > 0 {
+        out += &format!(
+            "\n{} of them while other programs used the machine: they do not count; run it again when it is quiet",
+            done.busy
+        );
+    }
+    let page = std::path::absolute(done.report).unwrap_or_else(|_| done.report.to_owned());
+    out + &format!("\nkept in {}\nreport: {}", done.store.display(), page.display())
+}
+
+/// Writes the page of what the store has.
+pub fn report(question: &ReportQuestion, settings: &Settings) -> Result<()> {
+    let file = settings
+        .location()
+        .file()
+        .context("evidence is kept in memory, so there is nothing to show; give --store FILE")?;
+    anyhow::ensure!(file.exists(), "{} is not there; `shapewise tune` makes it", file.display());
+    let store = SqliteStore::open(&file)?;
+    let cold = settings.builder().store(StoreLocation::Memory).build()?;
+    let suite = suite::workloads(&cold, None)?;
+    let report = assemble(settings, &file, &cold, &suite, &store)?;
+    write(&question.out, &report)?;
+    let page = std::path::absolute(&question.out).unwrap_or_else(|_| question.out.clone());
+    let timed: usize = report.workloads.iter().map(|w| w.candidates.len()).sum();
+    let text =
+        format!("{} workloads, {timed} candidates\nreport: {}", report.workloads.len(), page.display());
+    output::print(settings.json, &report, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        assert_eq!(duration("60").unwrap(), Duration::from_mins(1));
+        assert_eq!(duration("1.5s").unwrap(), Duration::from_millis(1500));
+        assert_eq!(duration("2m").unwrap(), Duration::from_mins(2));
+        for wrong in ["", "soon", "-1", "inf", "nan", "1h", "1e30m"] {
+            assert!(duration(wrong).unwrap_err().contains("write seconds"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What the measurements say, in a few numbers.
+
+use serde::Serialize;
+
+use crate::model::{Candidate, Report, Workload};
+
+/// The geometric mean of positive numbers; `None` without any.
+pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0u32);
+    for value in values {
+        sum += value.ln();
+        count += 1;
+    }
+    (count > 0).then(|| (sum / f64::from(count)).exp())
+}
+
+/// One operation's line of the leaderboard.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Leader {
+    /// The operation's name.
+    pub operation: String,
+    /// Workloads with a choice.
+    pub workloads: usize,
+    /// The kernel that is chosen most often.
+    pub kernel: String,
+    /// Workloads it is chosen for.
+    pub chosen: usize,
+    /// Geometric mean of the default kernel's time over the chosen one's.
+    pub gain: Option<f64>,
+    /// Least and greatest of the same.
+    pub gains: Option<(f64, f64)>,
+    /// Geometric mean of the share of the speed that the machine's peaks allow.
+    pub of_limit: Option<f64>,
+    /// Greatest share of time lost against the measured best.
+    pub worst_regret: Option<f64>,
+}
+
+impl Workload {
+    /// The candidate that is chosen.
+    pub fn chosen(&self) -> Option<&Candidate> {
+        self.candidates.get(self.chosen?)
+    }
+
+    /// The candidate that would run without any measurement.
+    pub fn default_candidate(&self) -> Option<&Candidate> {
+        self.candidates.get(self.default?)
+    }
+
+    /// The fastest candidate.
+    pub fn best(&self) -> Option<&Candidate> {
+        self.candidates.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds))
+    }
+
+    /// How many times faster the choice is than the default.
+    pub fn gain(&self) -> Option<f64> {
+        Some(self.default_candidate()?.seconds / self.chosen()?.seconds)
+    }
+
+    /// The share of time lost against the measured best.
+    pub fn regret(&self) -> Option<f64> {
+        Some(self.chosen()?.seconds / self.best()?.seconds - 1.0)
+    }
+
+    /// Seconds that the machine's peaks would allow the least demanding candidate.
+    pub fn limit(&self) -> Option<f64> {
+        self.candidates.iter().filter_map(|c| c.limit).min_by(f64::total_cmp)
+    }
+
+    /// The share of the speed that the machine's peaks allow.
+    pub fn of_limit(&self) -> Option<f64> {
+        Some(self.limit()? / self.chosen()?.seconds)
+    }
+
+    /// Arithmetic operations that the least demanding candidate executes; `None` where there are none to count.
+    pub fn operations(&self) -> Option<f64> {
+        self.candidates.iter().filter_map(|c| c.operations).filter(|n| *n > 0.0).min_by(f64::total_cmp)
+    }
+
+    /// The workload without its operation, its sizes replaced by letters: the same letter for the same size.
+    pub fn pattern(&self) -> String {
+        let text = self.description.as_str();
+        let mut sizes: Vec<&str> = Vec::new();
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+            let (before, from) = rest.split_at(start);
+            let length = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
+            let (digits, after) = from.split_at(length);
+            out.push_str(before);
+            // Digits that belong to a word, such as those of `f32`, are no size.
+            if before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.') {
+                out.push_str(digits);
+            } else {
+                let known = sizes.iter().position(|s| *s == digits);
+                let index = known.unwrap_or_else(|| {
+                    sizes.push(digits);
+                    sizes.len() - 1
+                });
+                let letter =
+                    u8::try_from(index).ok().filter(|i| *i < 26).map_or('…', |i| char::from(b'a' + i));
+                out.push(letter);
+            }
+            rest = after;
+        }
+        out + rest
+    }
+}
+
+impl Report {
+    /// The operations that were measured, by name.
+    pub fn operations(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.workloads.iter().map(|w| &*w.operation).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// A line for each operation that has choices, by name.
+    pub fn leaders(&self) -> Vec<Leader> {
+        self.operations().into_iter().filter_map(|operation| self.leader(operation)).collect()
+    }
+
+    fn leader(&self, operation: &str) -> Option<Leader> {
+        let mut workloads: Vec<&Workload> = self.workloads.iter().collect();
+        workloads.retain(|w| w.operation == operation && w.chosen().is_some());
+        let mut names: Vec<&str> = workloads.iter().filter_map(|w| Some(&*w.chosen()?.kernel)).collect();
+        names.sort_unstable();
+        let runs = names.chunk_by(|a, b| a == b);
+        let most = runs.max_by_key(|run| run.len())?;
+        let gains = || workloads.iter().filter_map(|w| w.gain());
+        let least = gains().min_by(f64::total_cmp);
+        Some(Leader {
+            operation: operation.to_owned(),
+            workloads: workloads.len(),
+            kernel: most[0].to_owned(),
+            chosen: most.len(),
+            gain: geometric_mean(gains()),
+            gains: least.zip(gains().max_by(f64::total_cmp)),
+            of_limit: geometric_mean(workloads.iter().filter_map(|w| w.of_limit())),
+            worst_regret: workloads.iter().filter_map(|w| w.regret()).max_by(f64::total_cmp),
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::model::{Interval, Predicted};
+
+    /// A candidate that needs `operations` and takes as long as said.
+    pub fn candidate(kernel: &str, seconds: f64, operations: f64) -> Candidate {
+        Candidate {
+            kernel: kernel.into(),
+            parameters: "threads=1".into(),
+            seconds,
+            interval: Some(Interval { low: seconds * 0.98, high: seconds * 1.02 }),
+            samples: 9,
+            operations: Some(operations),
+            limit: Some(operations / 1e11),
+            predicted: Some(Predicted {
+                seconds: seconds * 1.1,
+                interval: Interval { low: seconds * 0.8, high: seconds * 1.5 },
+                basis: "learned".into(),
+            }),
+        }
+    }
+
+    /// A product of square matrices with three candidates, whose order changes at 200.
+    pub fn product(n: f64) -> Workload {
+        let work = 2.0 * n * n * n;
+        let candidates = vec![
+            candidate("cpu::matmul::packed", 2e-6 + work / 8e10, work),
+            candidate("cpu::matmul::small", 1e-7 + work / 2.5e10, work),
+            candidate("cpu::matmul::reference", work / 1e9, work),
+        ];
+        let mut workload = Workload {
+            operation: "matmul".into(),
+            description: format!("matmul(f32 {n}×{n}, f32 {n}×{n}) → f32 {n}×{n}"),
+            bytes: Some(12.0 * n * n),
+            candidates,
+            chosen: Some(0),
+            default: Some(1),
+            why: Some("measured fastest".into()),
+        };
+        let best = workload.best().map(|b| b.kernel.clone());
+        workload.chosen = workload.candidates.iter().position(|c| Some(&c.kernel) == best.as_ref());
+        workload
+    }
+
+    /// A page's worth of made-up evidence.
+    pub fn example() -> Report {
+        Report { workloads: [16.0, 64.0, 256.0, 1024.0].map(product).into(), ..Report::default() }
+    }
+
+    #[test]
+    fn gains_regrets_and_limits() {
+        let mut workload = product(1024.0);
+        assert_eq!(workload.chosen().unwrap().kernel, "cpu::matmul::packed");
+        assert_eq!(workload.regret(), Some(0.0));
+        assert!((workload.gain().unwrap() - 3.2).abs() < 0.1);
+        assert!((workload.of_limit().unwrap() - 0.8).abs() < 0.01);
+        workload.chosen = Some(2);
+        assert!(workload.regret().unwrap() > 50.0);
+        workload.chosen = Some(7);
+        assert_eq!((workload.gain(), workload.regret()), (None, None));
+    }
+
+    #[test]
+    fn leaders_name_the_kernel_chosen_most() {
+        let leaders = example().leaders();
+        assert_eq!(leaders.len(), 1);
+        assert_eq!((leaders[0].workloads, leaders[0].chosen), (4, 3));
+        assert!(leaders[0].gain.unwrap() > 1.0 && leaders[0].gains.unwrap().0 >= 1.0);
+        assert_eq!(Report::default().leaders(), []);
+    }
+
+    #[test]
+    fn patterns_keep_types_and_replace_sizes() {
+        assert_eq!(product(64.0).pattern(), "matmul(f32 a×a, f32 a×a) → f32 a×a");
+        let skinny = "matmul(f32 1×4096, f32 4096×512 strides [1, 4096]) → f32 1×512";
+        let workload = Workload { description: skinny.into(), ..Workload::default() };
+        assert_eq!(workload.pattern(), "matmul(f32 a×b, f32 b×c strides [a, b]) → f32 a×c");
+        let many: String = (100..140).map(|n| format!("{n} ")).collect();
+        assert!(Workload { description: many, ..Workload::default() }.pattern().contains('…'));
+    }
+
+    #[test]
+    fn means_of_nothing_are_unknown() {
+        assert_eq!(geometric_mean([]), None);
+        assert!((geometric_mean([1.0, 4.0]).unwrap() - 2.0).abs() < 1e-12);
+    }
+}
