@@ -7,8 +7,7 @@ use shapewise::backends::webgpu::{
 };
 use shapewise::device::Device;
 use shapewise::ops::{
-    Kernel, Operation, OperationKind, ParameterSpace, Parameters, Refusal, Refusals, TensorDesc, Variant,
-    Workload,
+    Operation, OperationKind, ParameterSpace, Parameters, Refusal, Refusals, TensorDesc, Variant, Workload,
 };
 use shapewise::{DType, Runtime, Tensor};
 
@@ -109,7 +108,7 @@ fn a_wgsl_kernel_computes_what_the_others_do() {
         (a.view(), row.view().broadcast_to(&[5, 7, 9]).unwrap()),
         (wide.view().slice(2, 3, 20, 2).unwrap(), b.view()),
     ] {
-        let [ours, theirs] = [&gpu, &cpu].map(|rt| rt.add(&x, &y).unwrap());
+        let [ours, theirs] = [&gpu, &cpu].map(|rt| rt.add(x, y).unwrap());
         assert_eq!(ours.as_slice::<f32>().unwrap(), theirs.as_slice::<f32>().unwrap());
     }
     let mut out = numbers(&[5, 14, 9], 1.3);
@@ -125,7 +124,7 @@ fn a_wgsl_kernel_computes_what_the_others_do() {
         assert_eq!(now, expected, "gaps of an output stay as they are: {i}");
     }
     let backwards = a.view().slice(0, 0, 5, -1).unwrap();
-    let error = gpu.add(&backwards, &b).unwrap_err();
+    let error = gpu.add(backwards, &b).unwrap_err();
     assert!(error.to_string().contains("backwards"), "{error}");
     assert_eq!(gpu.add(&numbers(&[0, 3], 1.0), &numbers(&[0, 3], 1.0)).unwrap().len(), 0);
     assert_eq!(device.memory().buffers, 0);
