@@ -1,4 +1,5 @@
 //! What the backend costs over bare wgpu doing the same on the same adapter, side by side; answers are checked before they are timed.
+//! Arguments choose parts: `dispatches`, `copies`, `starts`, `leak`.
 
 use std::time::Instant;
 
@@ -217,8 +218,9 @@ fn compile(folder: &std::ffi::OsStr) {
     let x = device.upload(&[0u32; 64]).unwrap();
     let start = Instant::now();
     for kernel in 0..12 {
-        let body: String = (0..40).map(|i| format!("x[(id.x * {}u) % 64u] += {kernel}u;", i + 1)).collect();
-        let wgsl = INCREMENT.replace("x[id.x] += 1u;", &body);
+        let lines: Vec<String> =
+            (0..40).map(|i| format!("x[(id.x * {}u) % 64u] += {kernel}u;", i + 1)).collect();
+        let wgsl = INCREMENT.replace("x[id.x] += 1u;", &lines.concat());
         let kernel = device.create_kernel("compiled", &wgsl, &[]).unwrap();
         device.launch(&kernel, &[&x], &64u32.to_le_bytes(), [1, 1, 1]).unwrap().wait().unwrap();
     }
@@ -252,11 +254,21 @@ fn main() {
     let backend = WebGpuBackend::builder().pipeline_cache(PipelineCache::Off).build().unwrap();
     let device = backend.initialise().unwrap();
     println!("{} ({})", device.adapter().name, device.adapter().driver);
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|word| word == part);
     let bare = Bare::new(&device, 64 << 20);
-    dispatches(&device, &bare);
-    for bytes in [4 << 10, 256 << 10, 4 << 20, 64 << 20] {
-        copies(&device, &bare, bytes);
+    if wants("dispatches") {
+        dispatches(&device, &bare);
     }
-    starts();
-    leak(&device);
+    if wants("copies") {
+        for bytes in [4 << 10, 256 << 10, 4 << 20, 64 << 20] {
+            copies(&device, &bare, bytes);
+        }
+    }
+    if wants("starts") {
+        starts();
+    }
+    if wants("leak") {
+        leak(&device);
+    }
 }
