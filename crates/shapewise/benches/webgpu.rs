@@ -1,4 +1,5 @@
 //! What the backend costs over bare wgpu doing the same on the same adapter, side by side; answers are checked before they are timed.
+//! Arguments choose parts: `dispatches`, `copies`, `starts`, `leak`.
 
 use std::time::Instant;
 
@@ -207,14 +208,67 @@ fn leak(device: &WebGpuDevice) {
     }
 }
 
+/// Variable that tells a child of this program where compiled kernels are kept.
+const FOLDER: &str = "SHAPEWISE_BENCH_PIPELINES";
+
+/// Compiles kernels, runs each once and prints the seconds: drivers compile at creation or at the first dispatch.
+fn compile(folder: &std::ffi::OsStr) {
+    let cache = PipelineCache::Folder(folder.into());
+    let device = WebGpuBackend::builder().pipeline_cache(cache).build().unwrap().initialise().unwrap();
+    let x = device.upload(&[0u32; 64]).unwrap();
+    let start = Instant::now();
+    for kernel in 0..12 {
+        let lines: Vec<String> =
+            (0..40).map(|i| format!("x[(id.x * {}u) % 64u] += {kernel}u;", i + 1)).collect();
+        let wgsl = INCREMENT.replace("x[id.x] += 1u;", &lines.concat());
+        let kernel = device.create_kernel("compiled", &wgsl, &[]).unwrap();
+        device.launch(&kernel, &[&x], &64u32.to_le_bytes(), [1, 1, 1]).unwrap().wait().unwrap();
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{:.1} ms, kept {:?} bytes", seconds * 1e3, device.save_pipelines());
+}
+
+/// A first and a second start, with and without the driver's own cache on disk.
+fn starts() {
+    let folder = std::env::temp_dir().join(format!("shapewise-bench-{}", std::process::id()));
+    for mesa in ["true", "false"] {
+        for start in ["first", "second"] {
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .env(FOLDER, &folder)
+                .env("MESA_SHADER_CACHE_DISABLE", mesa)
+                .env("MESA_SHADER_CACHE_DIR", &folder)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&child.stdout);
+            let own = if mesa == "true" { "our cache alone" } else { "with Mesa's cache" };
+            print!("{start:>7} start, {own}: 12 kernels in {said}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
 fn main() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return compile(&folder);
+    }
     let backend = WebGpuBackend::builder().pipeline_cache(PipelineCache::Off).build().unwrap();
     let device = backend.initialise().unwrap();
     println!("{} ({})", device.adapter().name, device.adapter().driver);
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|word| word == part);
     let bare = Bare::new(&device, 64 << 20);
-    dispatches(&device, &bare);
-    for bytes in [4 << 10, 256 << 10, 4 << 20, 64 << 20] {
-        copies(&device, &bare, bytes);
+    if wants("dispatches") {
+        dispatches(&device, &bare);
     }
-    leak(&device);
+    if wants("copies") {
+        for bytes in [4 << 10, 256 << 10, 4 << 20, 64 << 20] {
+            copies(&device, &bare, bytes);
+        }
+    }
+    if wants("starts") {
+        starts();
+    }
+    if wants("leak") {
+        leak(&device);
+    }
 }

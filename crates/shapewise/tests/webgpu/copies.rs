@@ -86,6 +86,19 @@ fn long_copies_are_cut_without_a_seam() {
 }
 
 #[test]
+fn reads_can_be_awaited() {
+    let Some(device) = device() else { return };
+    let data = bytes((9 << 20) + 3, 8);
+    let buffer = device.upload(&data).unwrap();
+    for (offset, len) in [(0, data.len()), (5, (8 << 20) + 2), (2, 0), (3, 1)] {
+        let mut back = vec![0; len];
+        pollster::block_on(device.read_async(&buffer, offset as u64, &mut back)).unwrap();
+        assert!(back == data[offset..offset + len], "{len} bytes from {offset}");
+    }
+    assert!(pollster::block_on(device.read_async(&buffer, 9 << 20, &mut [0; 4])).is_err());
+}
+
+#[test]
 fn nothing_can_be_copied_too() {
     let Some(device) = device() else { return };
     let empty = device.upload::<f32>(&[]).unwrap();

@@ -79,6 +79,21 @@ fn the_limit_is_kept_and_collecting_makes_room() {
 }
 
 #[test]
+fn a_device_without_memory_says_so_and_goes_on() {
+    let Some(device) = device() else { return };
+    let most = device.limits().buffer / 4 * 4;
+    // Some drivers give memory only when it is used, so the largest buffer may well be had.
+    match device.allocate(most) {
+        Ok(buffer) => assert_eq!(buffer.len(), most),
+        Err(error) => assert!(matches!(error, WebGpuError::OutOfMemory { .. }), "{error}"),
+    }
+    assert!(matches!(device.allocate(u64::MAX), Err(WebGpuError::BufferTooLarge { .. })));
+    device.collect();
+    assert_eq!(device.memory().reserved, 0);
+    assert_eq!(device.download::<u32>(&device.upload(&[7u32]).unwrap()).unwrap(), [7]);
+}
+
+#[test]
 fn compaction_moves_live_buffers_and_keeps_what_is_in_them() {
     let Some(device) = device() else { return };
     let sizes = [300_001usize, 131_073, 70_000];

@@ -52,6 +52,11 @@ impl WebGpuBackend {
         self.adapters.iter().map(AdapterInfo::of).collect()
     }
 
+    /// The adapter that was chosen.
+    pub fn adapter(&self) -> AdapterInfo {
+        AdapterInfo::of(&self.adapters[self.chosen])
+    }
+
     fn current(&self) -> MutexGuard<'_, Option<Arc<WebGpuDevice>>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }

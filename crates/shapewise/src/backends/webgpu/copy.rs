@@ -1,5 +1,6 @@
 //! Every way for bytes to move: host to device and back, within the device, at any offset and length.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -10,6 +11,8 @@ use super::executor::Bound;
 use super::pipeline::Source;
 use super::pool::Buffer;
 use super::profiler::MemoryEvent;
+use super::staging::CHUNK;
+use super::submission::{Arrival, Signal};
 use crate::tensor::{DType, TensorView};
 
 /// Bytes that one dispatch of the byte copy moves at most: 32 768 workgroups of 256 words, which every device takes.
@@ -116,6 +119,30 @@ impl WebGpuDevice {
         let len = out.len() as u64;
         let _still = self.pool().hold();
         self.staging().download(buffer, offset - skip as u64, skip, out)?;
+        self.profiler().copied(MemoryEvent::Download, len, started);
+        Ok(())
+    }
+
+    /// Reads bytes from anywhere in a buffer without blocking, for browsers and programs with a thousand other things to do.
+    pub async fn read_async(&self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<()> {
+        let started = Instant::now();
+        let len = out.len() as u64;
+        self.check_range("read", buffer, offset, len)?;
+        let mut skip = (offset % 4) as usize;
+        let mut at = offset - skip as u64;
+        for part in out.chunks_mut(CHUNK as usize - 4) {
+            let bytes = (skip + part.len()) as u64;
+            let signal = Signal::default();
+            let told = signal.clone();
+            let (staging, index) = {
+                let _still = self.pool().hold();
+                self.staging().start_download(buffer, at, bytes, move || told.set())?
+            };
+            Arrival { context: Arc::clone(self.context()), index: Some(index), signal }.await?;
+            self.staging().finish_download(staging, skip, part)?;
+            at += bytes / 4 * 4;
+            skip = (bytes % 4) as usize;
+        }
         self.profiler().copied(MemoryEvent::Download, len, started);
         Ok(())
     }

@@ -23,6 +23,7 @@ mod plan;
 mod pool;
 mod profiler;
 mod reflect;
+mod shared;
 mod staging;
 mod submission;
 #[cfg(test)]
@@ -46,6 +47,9 @@ pub use pipeline::PipelineStats;
 pub use plan::{Access, Dispatch, Place, Plan, Shader};
 pub use pool::{Buffer, Compaction, PoolStats, Usage};
 pub use profiler::{Clock, MemoryEvent};
+pub use shared::kernels_on;
+#[cfg(not(target_family = "wasm"))]
+pub use shared::shared_device;
 pub use submission::Submission;
 pub use trace::{KernelEvent, MemoryRecord, Profile};
 pub use wgpu;

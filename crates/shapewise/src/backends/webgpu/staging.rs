@@ -139,30 +139,39 @@ impl Staging {
         while left > 0 || !under_way.is_empty() {
             while left > 0 && under_way.len() < 2 {
                 let len = left.min(CHUNK);
-                under_way.push_back((self.start_download(from, at, len)?, len));
+                under_way.push_back((self.start_download(from, at, len, || {})?, len));
                 at += len;
                 left -= len;
             }
             if let Some(((staging, index), len)) = under_way.pop_front() {
                 self.context.wait(Some(index), None)?;
                 let (now, rest) = out.split_at_mut(len as usize - skip);
-                {
-                    let view = staging.slice(..len.next_multiple_of(4)).get_mapped_range();
-                    now.copy_from_slice(&view.map_err(|error| self.refused(&error))?[skip..len as usize]);
-                }
+                self.finish_download(staging, skip, now)?;
                 (out, skip) = (rest, 0);
-                staging.unmap();
-                self.down.lock().unwrap_or_else(PoisonError::into_inner).push(staging);
             }
         }
         Ok(())
     }
 
-    fn start_download(
+    /// Copies what has arrived in a staging buffer, from byte `skip` on, and keeps the buffer for the next download.
+    pub fn finish_download(&self, staging: wgpu::Buffer, skip: usize, out: &mut [u8]) -> Result<()> {
+        let end = skip + out.len();
+        {
+            let view = staging.slice(..(end as u64).next_multiple_of(4)).get_mapped_range();
+            out.copy_from_slice(&view.map_err(|error| self.refused(&error))?[skip..end]);
+        }
+        staging.unmap();
+        self.down.lock().unwrap_or_else(PoisonError::into_inner).push(staging);
+        Ok(())
+    }
+
+    /// Submits the copy of at most [`CHUNK`] bytes to a staging buffer; `arrived` is called when it can be read.
+    pub fn start_download(
         &self,
         from: &Buffer,
         offset: u64,
         len: u64,
+        arrived: impl FnOnce() + Send + 'static,
     ) -> Result<(wgpu::Buffer, wgpu::SubmissionIndex)> {
         let kept = self.down.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let staging = match kept {
@@ -174,7 +183,7 @@ impl Staging {
             let mut encoder = self.encoder();
             encoder.copy_buffer_to_buffer(&from.raw(), offset, &staging, 0, padded);
             let index = self.context.queue.submit([encoder.finish()]);
-            staging.map_async(wgpu::MapMode::Read, ..padded, |_| {});
+            staging.map_async(wgpu::MapMode::Read, ..padded, |_| arrived());
             index
         })?;
         Ok((staging, index))

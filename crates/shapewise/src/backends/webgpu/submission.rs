@@ -9,12 +9,67 @@ use std::time::Duration;
 use super::context::Context;
 use super::error::Result;
 
-/// Whether the work is done, and who wants to know.
+/// Whether something has happened, and who wants to know.
 #[derive(Default)]
-struct Done {
-    is: bool,
-    waker: Option<Waker>,
+struct Happened {
+    yes: bool,
     watched: bool,
+    waker: Option<Waker>,
+}
+
+/// Something that a callback of the driver will tell.
+#[derive(Clone, Default)]
+pub struct Signal(Arc<Mutex<Happened>>);
+
+impl Signal {
+    pub fn set(&self) {
+        let mut happened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        happened.yes = true;
+        let waker = happened.waker.take();
+        drop(happened);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).yes
+    }
+}
+
+/// Resolves when a signal is set, which happens when a submission is done.
+pub struct Arrival {
+    pub context: Arc<Context>,
+    pub index: Option<wgpu::SubmissionIndex>,
+    pub signal: Signal,
+}
+
+impl Future for Arrival {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        if let Err(error) = self.context.check() {
+            return Poll::Ready(Err(error));
+        }
+        self.context.poll();
+        let mut happened = self.signal.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if happened.yes {
+            return Poll::Ready(self.context.check());
+        }
+        happened.waker = Some(task.waker().clone());
+        // In a browser callbacks come by themselves; elsewhere somebody has to wait for them.
+        if !happened.watched && cfg!(not(target_family = "wasm")) {
+            happened.watched = true;
+            drop(happened);
+            let (context, index, signal) =
+                (Arc::clone(&self.context), self.index.clone(), self.signal.clone());
+            std::thread::spawn(move || {
+                if context.wait(index, None).is_err() {
+                    // The next look finds what went wrong.
+                    signal.set();
+                }
+            });
+        }
+        Poll::Pending
+    }
 }
 
 /// Work under way on the device. Dropping it does not stop the work.
@@ -23,12 +78,12 @@ struct Done {
 pub struct Submission {
     context: Arc<Context>,
     index: Option<wgpu::SubmissionIndex>,
-    done: Option<Arc<Mutex<Done>>>,
+    arrival: Option<Arrival>,
 }
 
 impl Submission {
     pub(super) fn new(context: &Arc<Context>, index: Option<wgpu::SubmissionIndex>) -> Self {
-        Self { context: Arc::clone(context), index, done: None }
+        Self { context: Arc::clone(context), index, arrival: None }
     }
 
     /// Waits until the work is done.
@@ -41,31 +96,23 @@ impl Submission {
         self.context.wait(self.index.clone(), Some(timeout))
     }
 
-    /// Starts listening for the end of all work given to the device so far.
-    fn listen(&mut self) -> Arc<Mutex<Done>> {
-        let context = &self.context;
-        let done = self.done.get_or_insert_with(|| {
-            let done = Arc::new(Mutex::new(Done::default()));
-            let noted = Arc::clone(&done);
-            context.queue.on_submitted_work_done(move || {
-                let mut done = noted.lock().unwrap_or_else(PoisonError::into_inner);
-                done.is = true;
-                let waker = done.waker.take();
-                drop(done);
-                waker.into_iter().for_each(Waker::wake);
-            });
-            done
-        });
-        Arc::clone(done)
+    /// Listens for the end of all work given to the device so far.
+    fn arrival(&mut self) -> &mut Arrival {
+        let Self { context, index, arrival } = self;
+        arrival.get_or_insert_with(|| {
+            let signal = Signal::default();
+            let told = signal.clone();
+            context.queue.on_submitted_work_done(move || told.set());
+            Arrival { context: Arc::clone(context), index: index.clone(), signal }
+        })
     }
 
     /// Whether the work is done; does not wait.
     pub fn is_done(&mut self) -> Result<bool> {
         self.context.check()?;
-        let done = self.listen();
+        let signal = self.arrival().signal.clone();
         self.context.poll();
-        let is = done.lock().unwrap_or_else(PoisonError::into_inner).is;
-        Ok(is)
+        Ok(signal.is_set())
     }
 }
 
@@ -73,24 +120,6 @@ impl Future for Submission {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        match self.is_done() {
-            Ok(true) => return Poll::Ready(self.context.check()),
-            Err(error) => return Poll::Ready(Err(error)),
-            Ok(false) => {}
-        }
-        let done = self.listen();
-        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-        if done.is {
-            return Poll::Ready(self.context.check());
-        }
-        done.waker = Some(task.waker().clone());
-        // In a browser the callback comes by itself; elsewhere somebody has to wait for it.
-        if !done.watched && cfg!(not(target_family = "wasm")) {
-            done.watched = true;
-            let (context, index) = (Arc::clone(&self.context), self.index.clone());
-            drop(done);
-            std::thread::spawn(move || context.wait(index, None));
-        }
-        Poll::Pending
+        Pin::new(self.arrival()).poll(task)
     }
 }
