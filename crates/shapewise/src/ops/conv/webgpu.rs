@@ -158,5 +158,5 @@ impl Geometry {
 
 /// What all kernels need of a workload.
 fn checks<'a>(workload: &'a Workload, limits: &'a WebGpuLimits) -> Checks<'a> {
-    Checks::layouts(workload, limits).types(&[DType::F32, DType::F16]).apart()
+    Checks::layouts(workload, limits).types(&[DType::F32, DType::F16])
 }

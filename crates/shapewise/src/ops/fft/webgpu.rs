@@ -139,7 +139,6 @@ impl WebGpuKernel for Fft {
         let bytes = 8 * widest.max().unwrap_or(0) as u64 * g.repeats() as u64;
         Checks::layouts(workload, limits)
             .types(&[DType::F32, DType::C32])
-            .apart()
             .needs(short, "lengths of factors up to 13")
             .needs(within, "lengths below 65536 where another prime divides them")
             // Octants of an angle are counted in 32 bits.

@@ -239,7 +239,6 @@ impl WebGpuKernel for Reduce {
         let truth = matches!(kind, ReduceKind::Any | ReduceKind::All);
         let in_order = !truth || workload.outputs()[0].is_contiguous();
         let checks = Checks::layouts(workload, limits)
-            .apart()
             .needs(!scan, "one result, not one for each place")
             .needs(accepts(kind, input), "a reduction of f32 or f16, or of 32-bit integers to a sum, an extreme or a truth value")
             .needs(!half || limits.f16, "a device with 16-bit floats")

@@ -289,7 +289,6 @@ impl WebGpuKernel for Projected {
         let taken = layer.product().is_some_and(|p| PRODUCTS.iter().any(|k| k.supports(&p, limits).is_ok()));
         let reals = workload.operands().iter().enumerate().all(|(i, o)| o.dtype == DType::F32 || Some(i) == layer.lengths());
         Checks::layouts(workload, limits)
-            .apart()
             .needs(reals, "f32")
             .needs(taken || layer.input == 0 || layer.steps * layer.batch == 0, "a product that the device can run")
             .needs(sums <= limits.storage_binding.min(limits.buffer), "the sums of all steps in one buffer")
