@@ -1,3 +1,5 @@
 //! One folder per family of devices.
 
 pub mod cpu;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;

@@ -1,0 +1,45 @@
+//! WebGPU: whatever Vulkan, Metal, DirectX 12 or a browser reaches, through `wgpu`.
+#![allow(unsafe_code)]
+
+mod adaptor;
+mod backend;
+mod calibrate;
+mod context;
+mod copy;
+mod device;
+mod error;
+mod executor;
+mod host;
+mod info;
+mod kernel;
+mod kernels;
+mod limits;
+mod options;
+mod pipeline;
+mod pipeline_file;
+mod plan;
+mod pool;
+mod profiler;
+mod reflect;
+mod staging;
+mod submission;
+mod trace;
+
+pub use adaptor::DeviceKernel;
+pub use backend::WebGpuBackend;
+pub use calibrate::{CopyCost, Overheads};
+pub use device::WebGpuDevice;
+pub use error::{Result, WebGpuError};
+pub use executor::Batch;
+pub use info::{AdapterInfo, AdapterKind};
+pub use kernel::{WebGpuCost, WebGpuKernel};
+pub use kernels::{KernelReport, WgslKernel};
+pub use limits::WebGpuLimits;
+pub use options::{PipelineCache, PowerPreference, WebGpuBackendBuilder};
+pub use pipeline::PipelineStats;
+pub use plan::{Access, Dispatch, Place, Plan, Shader};
+pub use pool::{Buffer, Compaction, PoolStats, Usage};
+pub use profiler::{Clock, MemoryEvent};
+pub use submission::Submission;
+pub use trace::{KernelEvent, MemoryRecord, Profile};
+pub use wgpu;

@@ -1,0 +1,171 @@
+//! WGSL kernels among the others: chosen, checked, run, predicted.
+
+use std::sync::Arc;
+
+use shapewise::backends::webgpu::{
+    Access, DeviceKernel, Dispatch, Place, Plan, Shader, WebGpuCost, WebGpuKernel, WebGpuLimits,
+};
+use shapewise::device::Device;
+use shapewise::ops::{
+    Operation, OperationKind, ParameterSpace, Parameters, Refusal, Refusals, TensorDesc, Variant, Workload,
+};
+use shapewise::{DType, Runtime, Tensor};
+
+use crate::{backend, builder, device};
+
+/// Adds two tensors of any strides.
+struct Add;
+
+const WGSL: &str = "
+struct Sizes { shape: vec4<u32>, a: vec4<u32>, b: vec4<u32>, c: vec4<u32> }
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read_write> c: array<f32>;
+@group(0) @binding(3) var<uniform> sizes: Sizes;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let n = sizes.shape;
+    if id.x >= n.x * n.y * n.z * n.w { return; }
+    let at = vec4(id.x / (n.y * n.z * n.w), id.x / (n.z * n.w) % n.y, id.x / n.w % n.z, id.x % n.w);
+    c[dot(at, sizes.c)] = a[dot(at, sizes.a)] + b[dot(at, sizes.b)];
+}";
+
+/// Four numbers, filled up in front.
+fn four<T: Copy>(values: &[T], fill: u32, number: impl Fn(T) -> u32) -> Vec<u8> {
+    let front = std::iter::repeat_n(fill, 4 - values.len());
+    front.chain(values.iter().map(|&value| number(value))).flat_map(u32::to_le_bytes).collect()
+}
+
+impl WebGpuKernel for Add {
+    fn name(&self) -> &'static str {
+        "webgpu::elementwise::test_add"
+    }
+    fn operation(&self) -> OperationKind {
+        OperationKind::Elementwise
+    }
+    fn variant(&self) -> Variant {
+        Variant::Naive
+    }
+    fn source(&self) -> u64 {
+        1
+    }
+    fn supports(&self, workload: &Workload, _: &WebGpuLimits) -> Result<(), Refusals> {
+        let add = matches!(workload.operation(), Operation::Elementwise(p) if p.to_string() == "add(x0, x1)");
+        let fits = |o: &TensorDesc| o.dtype == DType::F32 && o.shape.len() <= 4;
+        Refusals::collect(
+            (!add || !workload.operands().iter().all(fits))
+                .then_some(Refusal::Shape("a sum of f32 tensors of at most four axes".into())),
+        )
+    }
+    fn space(&self, _: &Workload, _: &WebGpuLimits) -> ParameterSpace {
+        ParameterSpace::single()
+    }
+    fn cost(&self, workload: &Workload, _: &Parameters) -> WebGpuCost {
+        WebGpuCost { operations: workload.outputs()[0].len() as f64, bytes: workload.bytes() as f64 }
+    }
+    fn plan(&self, workload: &Workload, _: &Parameters, _: &WebGpuLimits) -> Plan {
+        let shape = &workload.outputs()[0].shape;
+        let mut uniform = four(shape, 1, |n| n as u32);
+        for operand in workload.operands() {
+            uniform.extend(four(&operand.strides, 0, |s| s as u32));
+        }
+        let shader = Shader {
+            label: self.name().into(),
+            source: WGSL.into(),
+            bindings: vec![Access::Read, Access::Read, Access::Write],
+            uniform: uniform.len() as u32,
+            workgroup: [64, 1, 1],
+            workgroup_memory: 0,
+            f16: false,
+            subgroups: false,
+        };
+        let groups = [workload.outputs()[0].len().div_ceil(64) as u32, 1, 1];
+        let places = vec![Place::Operand(0), Place::Operand(1), Place::Operand(2)];
+        let dispatches = vec![Dispatch { shader: 0, places, uniform, groups }];
+        Plan { shaders: vec![shader], scratch: Vec::new(), dispatches }
+    }
+}
+
+static ADD: Add = Add;
+
+#[test]
+fn a_wgsl_kernel_computes_what_the_others_do() {
+    let Some(device) = device() else { return };
+    let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+    rt.kernels().register(Arc::new(DeviceKernel::new(&ADD, Arc::clone(&device)))).unwrap();
+    let (gpu, cpu) =
+        (rt.with_kernel(ADD.name()).unwrap(), rt.with_kernel("cpu::elementwise::reference").unwrap());
+    let numbers = |shape: &[usize], step: f32| {
+        let count = shape.iter().product();
+        Tensor::from_vec((0..count).map(|i| (i as f32 * step).sin()).collect(), shape).unwrap()
+    };
+    let (a, b) = (numbers(&[5, 7, 9], 0.1), numbers(&[5, 7, 9], 0.3));
+    let (turned, row) = (numbers(&[5, 9, 7], 0.7), numbers(&[1, 1, 9], 0.9));
+    let wide = numbers(&[5, 7, 20], 1.1);
+    for (x, y) in [
+        (a.view(), b.view()),
+        (a.view(), turned.view().transpose()),
+        (a.view(), row.view().broadcast_to(&[5, 7, 9]).unwrap()),
+        (wide.view().slice(2, 3, 20, 2).unwrap(), b.view()),
+    ] {
+        let [ours, theirs] = [&gpu, &cpu].map(|rt| rt.add(x, y).unwrap());
+        assert_eq!(ours.as_slice::<f32>().unwrap(), theirs.as_slice::<f32>().unwrap());
+    }
+    let mut out = numbers(&[5, 14, 9], 1.3);
+    let before = out.view().to_vec::<f32>().unwrap();
+    let layout = out.view().slice(1, 0, 14, 2).unwrap();
+    let layout = *layout.layout();
+    gpu.add_into(&a, &b, out.view_mut().unwrap().with_layout(layout).unwrap()).unwrap();
+    let (out, sum) = (out.view().to_vec::<f32>().unwrap(), cpu.add(&a, &b).unwrap());
+    let sum = sum.as_slice::<f32>().unwrap();
+    for (i, (&now, &was)) in out.iter().zip(&before).enumerate() {
+        let (line, column) = (i / 9, i % 9);
+        let expected = if line % 2 == 0 { sum[line / 2 * 9 + column] } else { was };
+        assert_eq!(now, expected, "gaps of an output stay as they are: {i}");
+    }
+    let backwards = a.view().slice(0, 0, 5, -1).unwrap();
+    let error = gpu.add(backwards, &b).unwrap_err();
+    assert!(error.to_string().contains("backwards"), "{error}");
+    assert_eq!(gpu.add(&numbers(&[0, 3], 1.0), &numbers(&[0, 3], 1.0)).unwrap().len(), 0);
+    assert_eq!(device.memory().buffers, 0);
+}
+
+#[test]
+fn a_lost_device_is_no_candidate_and_the_call_goes_on() {
+    let Some(backend) = backend(builder()) else { return };
+    let device = backend.initialise().unwrap();
+    let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+    rt.kernels().register(Arc::new(DeviceKernel::new(&ADD, device))).unwrap();
+    let x = Tensor::from_vec(vec![1.0f32; 100], &[100]).unwrap();
+    assert_eq!(rt.add(&x, &x).unwrap().as_slice::<f32>().unwrap(), [2.0; 100]);
+    backend.shut_down();
+    assert_eq!(rt.add(&x, &x).unwrap().as_slice::<f32>().unwrap(), [2.0; 100]);
+    let why = rt.explain(|rt| rt.add(&x, &x)).unwrap();
+    assert!(why.to_string().contains("cpu::"), "{why}");
+    assert!(why.to_string().contains("the device was lost"), "{why}");
+}
+
+#[test]
+fn a_measured_device_can_be_predicted() {
+    let Some(backend) = backend(builder()) else { return };
+    let mut device = backend.open().unwrap();
+    assert!(device.info().peaks.is_none() && device.overheads().is_none());
+    device.calibrate(None).unwrap();
+    let peaks = device.info().peaks.clone().unwrap();
+    assert!(peaks.is_plausible(), "{peaks:?}");
+    assert_eq!(peaks.arithmetic.len(), 1 + usize::from(device.limits().f16));
+    let costs = *device.overheads().unwrap();
+    for seconds in [costs.submit, costs.upload.seconds(1e6), costs.download.seconds(1e6)] {
+        assert!(seconds > 0.0 && seconds.is_finite(), "{costs:?}");
+    }
+    assert_eq!(device.memory().reserved, 0, "the memory of the measurements is given back");
+    let kernel = DeviceKernel::new(&ADD, Arc::new(device));
+    let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+    let seconds = |n: usize| {
+        let x = Tensor::zeros(&[n], DType::F32).unwrap();
+        let workload = rt.workloads(|rt| rt.add(&x, &x)).unwrap().remove(0);
+        kernel.terms(&workload, &Parameters::new()).unwrap().seconds()
+    };
+    assert!(seconds(1 << 24) > seconds(1 << 10), "copies count");
+    assert!(seconds(1) > costs.submit);
+}
