@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod adaptor;
+pub(crate) mod axes;
 mod backend;
 mod calibrate;
 mod context;
@@ -23,7 +24,10 @@ mod profiler;
 mod reflect;
 mod staging;
 mod submission;
+#[cfg(test)]
+pub(crate) mod testing;
 mod trace;
+pub(crate) mod wgsl;
 
 pub use adaptor::DeviceKernel;
 pub use backend::WebGpuBackend;

@@ -14,6 +14,8 @@ mod grid;
 mod plan;
 mod program;
 mod value;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 use arrayvec::ArrayVec;
 

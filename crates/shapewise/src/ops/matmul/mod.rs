@@ -30,6 +30,8 @@ pub(super) mod plan;
 mod prepacked;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 use std::fmt;
 

@@ -21,6 +21,8 @@ mod plan;
 mod sums;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 use super::Kernel;
 
