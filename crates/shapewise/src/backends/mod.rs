@@ -16,9 +16,14 @@ pub(crate) fn kernels(placement: Placement) -> Result<Vec<Arc<dyn Kernel>>> {
     match placement {
         Placement::On(BackendKind::Cpu) => Ok(Vec::new()),
         #[cfg(feature = "webgpu")]
-        Placement::Auto => Ok(webgpu::kernels_of_hardware()),
+        Placement::Auto => Ok(hardware()),
         #[cfg(feature = "webgpu")]
-        Placement::On(BackendKind::WebGpu) => webgpu::kernels_of_any(),
+        Placement::On(BackendKind::WebGpu) => on_webgpu(true).map_err(|error| Error::Unsupported {
+            what: "placement on webgpu".into(),
+            reason: format!(
+                "{error}; on Debian `apt-get install mesa-vulkan-drivers` gives a software device"
+            ),
+        }),
         #[cfg(not(feature = "webgpu"))]
         Placement::Auto => Ok(Vec::new()),
         Placement::On(kind) => Err(Error::Unsupported {
@@ -26,4 +31,35 @@ pub(crate) fn kernels(placement: Placement) -> Result<Vec<Arc<dyn Kernel>>> {
             reason: "this build has no such backend; WebGPU needs the feature `webgpu`".into(),
         }),
     }
+}
+
+/// The kernels of a GPU that is more than software, which would only compete with the CPU for its cores.
+#[cfg(feature = "webgpu")]
+fn hardware() -> Vec<Arc<dyn Kernel>> {
+    if !may_have_gpu() {
+        return Vec::new();
+    }
+    on_webgpu(false).unwrap_or_else(|error| {
+        tracing::debug!(%error, "no WebGPU device takes part");
+        Vec::new()
+    })
+}
+
+#[cfg(feature = "webgpu")]
+fn on_webgpu(software: bool) -> webgpu::Result<Vec<Arc<dyn Kernel>>> {
+    let device = webgpu::shared_device(software)?;
+    let kernels = crate::ops::OperationKind::ALL.iter().flat_map(|o| o.webgpu_kernels()).copied();
+    webgpu::kernels_on(&device, kernels)
+}
+
+/// Whether looking for a GPU is worth the tenth of a second that drivers take: on Linux they all need a device file.
+#[cfg(feature = "webgpu")]
+fn may_have_gpu() -> bool {
+    if !cfg!(target_os = "linux") {
+        return true;
+    }
+    let render = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("renderD");
+    let nodes = std::fs::read_dir("/dev/dri").into_iter().flatten().flatten();
+    nodes.map(render).any(|is| is)
+        || ["/dev/nvidiactl", "/dev/dxg"].iter().any(|file| std::path::Path::new(file).exists())
 }

@@ -217,13 +217,18 @@ impl OperationKind {
 
 #[cfg(feature = "webgpu")]
 impl OperationKind {
-    /// The built-in kernels for WebGPU devices, the plainest last; none for operations that only CPUs compute.
+    /// The built-in WGSL kernels.
     pub fn webgpu_kernels(self) -> &'static [&'static dyn crate::backends::webgpu::WebGpuKernel] {
         match self {
+            Self::Conv => conv::webgpu::WEBGPU_KERNELS,
             Self::Elementwise => elementwise::webgpu::WEBGPU_KERNELS,
+            Self::Fft => fft::webgpu::WEBGPU_KERNELS,
             Self::Matmul => matmul::webgpu::WEBGPU_KERNELS,
+            Self::Norm => norm::webgpu::WEBGPU_KERNELS,
             Self::Reduce => reduce::webgpu::WEBGPU_KERNELS,
+            Self::Rnn => rnn::webgpu::WEBGPU_KERNELS,
             Self::Softmax => softmax::webgpu::WEBGPU_KERNELS,
+            Self::Sparse => sparse::webgpu::WEBGPU_KERNELS,
             _ => &[],
         }
     }

@@ -48,12 +48,6 @@ impl Probe {
         Request::again(workload, &self.pointers(workload))
     }
 
-    /// The memory of an operand, to be changed before a call.
-    #[cfg(test)]
-    pub(crate) fn bytes_mut(&mut self, operand: usize) -> &mut [u8] {
-        &mut self.buffers[operand].0
-    }
-
     /// The first element of every operand.
     fn pointers(&mut self, workload: &Workload) -> Vec<*mut u8> {
         let sizes = workload.operands().iter().map(|o| o.dtype.size());

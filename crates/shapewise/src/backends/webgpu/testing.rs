@@ -1,105 +1,137 @@
-//! What the unit tests of WGSL kernels share: every kernel against the CPU's reference.
+//! WGSL kernels against the reference: what the unit tests of operations share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, OnceLock};
 
-use super::{
-    DeviceKernel, PipelineCache, WebGpuBackend, WebGpuDevice, WebGpuError, WebGpuKernel, WebGpuLimits,
-};
+use super::wgsl::span;
+use super::{PipelineCache, WebGpuBackend, WebGpuDevice, WebGpuError, WebGpuKernel, WebGpuLimits};
 use crate::Runtime;
-use crate::backends::cpu::Probe;
-use crate::device::Device;
-use crate::ops::testing::runtime;
-use crate::ops::{Kernel, Parameters, Workload};
+use crate::backends::cpu::{Operand, Probe};
+use crate::ops::{Call, ParameterSpace, Parameters, Workload};
+use crate::tensor::DType;
 
-/// The adapter's device; none on a machine without an adapter, unless `SHAPEWISE_REQUIRE_WEBGPU` is set.
-fn device() -> Option<&'static Arc<WebGpuDevice>> {
-    static DEVICE: LazyLock<Option<Arc<WebGpuDevice>>> = LazyLock::new(|| {
-        let opened = WebGpuBackend::builder().pipeline_cache(PipelineCache::Off).build();
-        match opened.and_then(|backend| backend.open()) {
-            Ok(device) => Some(Arc::new(device)),
-            Err(WebGpuError::NoAdapter { .. }) if std::env::var_os("SHAPEWISE_REQUIRE_WEBGPU").is_none() => {
-                eprintln!("skipped: this machine has no WebGPU adapter");
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
-    });
-    DEVICE.as_ref()
+/// A device, and a runtime for the reference.
+struct Judge {
+    runtime: Runtime,
+    device: Arc<WebGpuDevice>,
+    /// How often somebody asked, so that points take turns.
+    turn: AtomicUsize,
 }
 
-/// The limits that kernels must keep to in tests: the adapter's, or those every WebGPU device has.
+/// Nothing on a machine without an adapter, unless `SHAPEWISE_REQUIRE_WEBGPU` is set: there that is a failure.
+fn judge() -> Option<&'static Judge> {
+    static JUDGE: OnceLock<Option<Judge>> = OnceLock::new();
+    let open = || {
+        let backend = match WebGpuBackend::builder().pipeline_cache(PipelineCache::Off).build() {
+            Ok(backend) => backend,
+            Err(WebGpuError::NoAdapter { .. }) if std::env::var_os("SHAPEWISE_REQUIRE_WEBGPU").is_none() => {
+                eprintln!("skipped: this machine has no WebGPU adapter");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let runtime = Runtime::builder().threads(1).without_calibration().build().unwrap();
+        Some(Judge { runtime, device: backend.initialise().unwrap(), turn: AtomicUsize::new(0) })
+    };
+    JUDGE.get_or_init(open).as_ref()
+}
+
+/// The limits of the device, or those that every WebGPU device has.
 pub(crate) fn limits() -> &'static WebGpuLimits {
-    static LEAST: WebGpuLimits = WebGpuLimits {
+    static EVERYWHERE: WebGpuLimits = WebGpuLimits {
         invocations: 256,
         workgroup: [256, 256, 64],
         workgroup_memory: 16 << 10,
-        groups: 65_535,
+        groups: 65535,
         storage_binding: 128 << 20,
         buffer: 256 << 20,
         storage_bindings: 8,
         subgroup: None,
         f16: false,
     };
-    device().map_or(&LEAST, |device| device.limits())
+    judge().map_or(&EVERYWHERE, |judge| judge.device.limits())
 }
 
-/// Runs every kernel of the list that takes the workload, at its favourite point and two others in turn, and compares with the
-/// reference; gives how many ran, or `usize::MAX` where there is no device.
+/// Runs every kernel that takes the workload and compares with the reference; gives how many runs there were, and more
+/// than anybody asks for where there is no device.
 pub(crate) fn agree(kernels: &[&'static dyn WebGpuKernel], workload: &Workload) -> usize {
-    agree_with(kernels, workload, &|_| {})
+    agree_on(kernels, workload, &|_, _| ())
 }
 
-/// The same after `spoil(i, numbers)` has changed the f32 of input `i`.
+/// The same with inputs of f32 changed by `spoil`, which gets the number of each.
 pub(crate) fn agree_on(
     kernels: &[&'static dyn WebGpuKernel],
     workload: &Workload,
     spoil: &dyn Fn(usize, &mut [f32]),
 ) -> usize {
-    agree_with(kernels, workload, &|probe| {
-        for i in 0..workload.inputs().len() {
-            spoil(i, bytemuck::cast_slice_mut(probe.bytes_mut(i)));
-        }
-    })
-}
-
-fn agree_with(
-    kernels: &[&'static dyn WebGpuKernel],
-    workload: &Workload,
-    prepare: &dyn Fn(&mut Probe),
-) -> usize {
-    static HOST: LazyLock<Runtime> = LazyLock::new(runtime);
-    static TURN: AtomicUsize = AtomicUsize::new(0);
-    let Some(device) = device() else { return usize::MAX };
-    let host = HOST.device();
-    let probe = || {
-        let mut probe = Probe::new(workload, host).unwrap();
-        prepare(&mut probe);
+    let Some(judge) = judge() else { return usize::MAX };
+    let device = judge.runtime.device();
+    let made_up = || {
+        let mut probe = Probe::new(workload, device).unwrap();
+        change(&probe.call(workload, &Parameters::new(), device), spoil);
         probe
     };
-    let mut expected = probe();
-    let reference = workload.kind().kernels().last().unwrap();
-    reference.launch(&mut expected.call(workload, &Parameters::new(), host)).unwrap();
+    let mut expected = made_up();
+    let (reference, _) = workload.kind().kernels().split_last().unwrap();
+    reference.launch(&mut expected.call(workload, &Parameters::new(), device)).unwrap();
     let mut ran = 0;
-    for kernel in kernels.iter().map(|&kernel| DeviceKernel::new(kernel, Arc::clone(device))) {
-        if kernel.supports(workload, host.info()).is_err() {
-            continue;
-        }
-        let points = kernel.space(workload, host.info()).points().to_vec();
-        assert!(!points.is_empty(), "{} has no points for {workload}", kernel.name());
-        let (turn, others) = (TURN.fetch_add(1, Ordering::Relaxed), points.len().max(2) - 1);
-        for (i, parameters) in points.iter().enumerate() {
-            if i > 0 && i != 1 + turn % others && i != 1 + (turn * 7 + 3) % others {
-                continue;
-            }
-            let mut found = probe();
-            let launched = kernel.launch(&mut found.call(workload, parameters, host));
-            launched.unwrap_or_else(|error| panic!("{} {parameters} on {workload}: {error}", kernel.name()));
+    for kernel in kernels.iter().filter(|k| k.supports(workload, limits()).is_ok()) {
+        for parameters in judge.some_of(&kernel.space(workload, limits())) {
+            let mut found = made_up();
+            judge.run(*kernel, &parameters, &mut found.call(workload, &parameters, device));
             if let Err(difference) = found.same_outputs(&expected, workload) {
                 panic!("{} {parameters} on {workload}: {difference}", kernel.name());
             }
+            let cost = kernel.cost(workload, &parameters);
+            assert!(cost.operations >= 0.0 && cost.bytes.is_finite());
             ran += 1;
         }
     }
     ran
+}
+
+impl Judge {
+    /// The favourite and two of the other points, which take turns: compiling all of them would take minutes.
+    fn some_of(&self, space: &ParameterSpace) -> Vec<Parameters> {
+        let (favourite, others) =
+            space.points().split_first().expect("a kernel that takes a workload has a point");
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut some = vec![favourite.clone()];
+        some.extend((0..others.len().min(2)).map(|i| others[(2 * turn + i) % others.len()].clone()));
+        some
+    }
+
+    /// Operands go up, the plan runs, outputs come down.
+    fn run(&self, kernel: &dyn WebGpuKernel, parameters: &Parameters, call: &mut Call<'_>) {
+        let plan = kernel.plan(call.workload, parameters, limits());
+        let operands = call.inputs.iter().chain(&call.outputs);
+        let buffers: Vec<_> = operands.map(|operand| self.device.upload(&read(operand)).unwrap()).collect();
+        self.device.run(&plan, &buffers.iter().collect::<Vec<_>>()).unwrap();
+        for (operand, buffer) in call.outputs.iter().zip(&buffers[call.inputs.len()..]) {
+            let mut bytes = read(operand);
+            self.device.read(buffer, 0, &mut bytes).unwrap();
+            write(operand, &bytes);
+        }
+    }
+}
+
+/// The memory of an operand, from its first element to its last.
+fn read(operand: &Operand<'_>) -> Vec<u8> {
+    let bytes = span(operand.desc()) * operand.desc().dtype.size();
+    // SAFETY: a probe's memory reaches from the first to the last element, and no layout here runs backwards.
+    unsafe { std::slice::from_raw_parts(operand.address(), bytes) }.to_vec()
+}
+
+/// Writes what [`read`] gave.
+fn write(operand: &Operand<'_>, bytes: &[u8]) {
+    // SAFETY: as in `read`, and the test's own probe is all that holds this memory.
+    unsafe { operand.address().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+}
+
+fn change(call: &Call<'_>, spoil: &dyn Fn(usize, &mut [f32])) {
+    for (i, operand) in call.inputs.iter().enumerate().filter(|(_, o)| o.desc().dtype == DType::F32) {
+        let mut values: Vec<f32> = bytemuck::pod_collect_to_vec(&read(operand));
+        spoil(i, &mut values);
+        write(operand, bytemuck::cast_slice(&values));
+    }
 }

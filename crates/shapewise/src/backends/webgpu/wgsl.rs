@@ -204,7 +204,7 @@ pub(crate) struct Checks<'a> {
 }
 
 impl<'a> Checks<'a> {
-    /// Layouts that shaders can walk, sizes within the limits, and separate memory for the output.
+    /// Layouts that shaders can walk, and sizes within the limits.
     pub fn layouts(workload: &'a Workload, limits: &'a WebGpuLimits) -> Self {
         let mut checks = Self { workload, limits, reasons: Vec::new() };
         let backwards = |o: &TensorDesc| o.shape.iter().zip(o.strides.iter()).any(|(&n, &s)| n > 1 && s < 0);
@@ -241,13 +241,6 @@ impl<'a> Checks<'a> {
         let half = self.workload.operands().iter().any(|o| o.dtype == DType::F16);
         let there = !half || self.limits.f16;
         self.needs(there, "a device with 16-bit floats")
-    }
-
-    /// The output is not the memory of an input.
-    #[must_use]
-    pub fn apart(self) -> Self {
-        let apart = !self.workload.in_place();
-        self.needs(apart, "separate memory for the output")
     }
 
     /// The device has subgroup operations.

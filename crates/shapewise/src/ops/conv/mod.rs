@@ -24,6 +24,8 @@ mod options;
 mod packed;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 use std::fmt::{self, Write};
 

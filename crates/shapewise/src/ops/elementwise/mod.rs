@@ -15,7 +15,7 @@ mod plan;
 mod program;
 mod value;
 #[cfg(feature = "webgpu")]
-pub(super) mod webgpu;
+pub mod webgpu;
 
 use arrayvec::ArrayVec;
 

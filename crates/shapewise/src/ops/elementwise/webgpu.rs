@@ -132,14 +132,14 @@ impl WebGpuKernel for Walk {
                 "{GROUP}for (var u = 0u; u < {unroll}u; u++) {{\nlet i = (line * {unroll}u + u) * {x}u + lane;\n\
                  if (i < s.turns) {{ turn(i); }}\n}}"
             ));
-        let places: Vec<_> = operands.iter().filter(|o| o.bound).map(|o| Place::Operand(o.index)).collect();
+        let places: Vec<_> = operands.iter().map(|o| Place::Operand(o.index)).collect();
         let groups = line_of_groups(turns.div_ceil((x * unroll) as usize));
         let run = dispatch(0, &places, &numbers, groups);
         Plan { shaders: vec![shader], scratch: vec![], dispatches: vec![run] }
     }
 }
 
-/// The shader's buffers: inputs, then the output; an input that is the output's memory is read from there.
+/// The shader's buffers: inputs, then the output.
 fn declare(
     label: &str,
     x: u32,
@@ -149,7 +149,7 @@ fn declare(
     numbers: &Numbers,
 ) -> Wgsl {
     let mut wgsl = Wgsl::new(label, [x, 1, 1]).numbers(numbers);
-    for operand in operands.iter().filter(|o| o.bound) {
+    for operand in operands {
         let output = operand.index == workload.inputs().len();
         let access = if output { Access::Write } else { Access::Read };
         wgsl = wgsl.buffer(&operand.buffer, &operand.stored(width), access);

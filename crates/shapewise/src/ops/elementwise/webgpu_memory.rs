@@ -20,8 +20,6 @@ pub(super) struct Operand {
     pub dtype: DType,
     /// The buffer's name.
     pub buffer: String,
-    /// Whether it has a binding of its own.
-    pub bound: bool,
     /// Whether one element serves a whole row.
     pub repeated: bool,
 }
@@ -87,10 +85,9 @@ pub(super) fn operands(workload: &Workload) -> Vec<Operand> {
         .iter()
         .enumerate()
         .map(|(index, desc)| {
-            let aliased = workload.in_place() && index == 0;
-            let buffer = if index == inputs || aliased { "y".into() } else { format!("x{index}") };
-            let repeated = stride(desc, last) == 0 && index != inputs && !aliased;
-            Operand { index, dtype: desc.dtype, buffer, bound: !aliased, repeated }
+            let buffer = if index == inputs { "y".into() } else { format!("x{index}") };
+            let repeated = stride(desc, last) == 0 && index != inputs;
+            Operand { index, dtype: desc.dtype, buffer, repeated }
         })
         .collect()
 }

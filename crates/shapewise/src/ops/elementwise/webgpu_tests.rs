@@ -159,7 +159,7 @@ fn broadcasts_and_gaps() {
 }
 
 #[test]
-fn in_place_reads_the_output() {
+fn in_place_has_buffers_of_its_own() {
     let mut target = crate::Tensor::full(2.0f32, &[8]).unwrap();
     let mut request = crate::ops::Request::new(Operation::Elementwise(program(1, |x| x[0] + 1.0)));
     let mut view = target.view_mut().unwrap();

@@ -23,6 +23,8 @@ mod shift;
 mod stft;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 pub use api::FftOptions;
 pub use attributes::{FftAttributes, FftKind, FftNorm, Rigor};

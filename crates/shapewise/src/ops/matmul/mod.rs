@@ -31,7 +31,7 @@ mod prepacked;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "webgpu")]
-pub(super) mod webgpu;
+pub mod webgpu;
 
 use std::fmt;
 

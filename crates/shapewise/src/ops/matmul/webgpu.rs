@@ -197,7 +197,7 @@ impl Product {
 
 /// What all kernels need of a workload.
 fn checks<'a>(workload: &'a Workload, limits: &'a WebGpuLimits) -> Checks<'a> {
-    Checks::layouts(workload, limits).types(TYPES).apart()
+    Checks::layouts(workload, limits).types(TYPES)
 }
 
 /// The name of a vector type.

@@ -11,6 +11,8 @@ mod cpu_reference;
 mod cpu_rows;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 use std::fmt;
 

@@ -22,7 +22,7 @@ mod sums;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "webgpu")]
-pub(super) mod webgpu;
+pub mod webgpu;
 
 use super::Kernel;
 

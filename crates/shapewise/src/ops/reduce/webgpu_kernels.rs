@@ -35,7 +35,7 @@ pub(super) static TWO_STAGE: Reduce = Reduce { name: "webgpu::reduce::two_stage"
 const LONG: usize = 1024;
 
 /// Pieces of a result at most: what the second stage's single workgroup adds up in no time.
-const MOST_PIECES: usize = 4096;
+const MOST_PIECES: usize = 16_384;
 
 /// Joins what the workgroup's invocations have, into the first one.
 const TREE: &str = "
@@ -109,8 +109,8 @@ impl<'a> Shape<'a> {
             .map(|(i, part)| format!("acc = add(acc, {t}(v.{part}), 4u * i + {i}u);\n"))
             .collect();
         format!(
-            "let base = result_in(result) / 4u;\nvar acc = start();\n\
-             for (var i = first; i < s.depth / 4u; i += step) {{\nlet v = x[base + i];\n{adds}}}\n"
+            "let base = result_in(result) / 4u; let fours = s.depth / 4u;\nvar acc = start();\n\
+             for (var i = first; i < fours; i += step) {{\nlet v = x[base + i];\n{adds}}}\n"
         )
     }
 
@@ -243,7 +243,6 @@ impl WebGpuKernel for Reduce {
         let truth = matches!(kind, ReduceKind::Any | ReduceKind::All);
         let in_order = !truth || workload.outputs()[0].is_contiguous();
         let checks = Checks::layouts(workload, limits)
-            .apart()
             .needs(!scan, "one result, not one for each place")
             .needs(
                 accepts(kind, input),
@@ -262,7 +261,9 @@ impl WebGpuKernel for Reduce {
                 .turns(turns),
             Who::TwoStages => checks
                 .needs(geometry.depth() >= LONG, "at least 1024 elements for each result")
-                .turns(geometry.depth() / MOST_PIECES + 64)
+                .turns(
+                    geometry.depth() / MOST_PIECES + if truth { 4 * MOST_PIECES } else { MOST_PIECES / 64 },
+                )
                 .needs(
                     geometry.results() * MOST_PIECES * 12 <= limits.storage_binding as usize,
                     "pieces that fit one buffer",
@@ -279,14 +280,13 @@ impl WebGpuKernel for Reduce {
         let space = ParameterSpace::single().axis(Knob::Vector, vector);
         let space = match self.who {
             Who::TwoStages => {
-                space.axis(Knob::WorkgroupX, &[64]).axis(Knob::Split, &[256, 1024, MOST_PIECES as u32])
+                space.axis(Knob::WorkgroupX, &[64]).axis(Knob::Split, &[4096, 1024, MOST_PIECES as u32])
             }
             _ => space.axis(Knob::WorkgroupX, &[64, 256]),
         };
         space.constrained(|p| {
             let x = p.get(Knob::WorkgroupX).unwrap_or(64);
-            let share =
-                p.get(Knob::Split).map_or(0, |pieces| geometry.depth() / pieces as usize + pieces as usize);
+            let share = p.get(Knob::Split).map_or(0, |pieces| geometry.depth() / pieces as usize);
             fits(limits, [x, 1, 1], 12 * x) && share <= MOST_TURNS
         })
     }

@@ -34,7 +34,6 @@ impl WebGpuKernel for Scan {
         let geometry = Geometry::of(workload);
         Checks::layouts(workload, limits)
             .types(&[DType::F32, DType::F16])
-            .apart()
             .needs(is_scan(&geometry), "a result for each place, not one")
             .turns(geometry.depth())
             .done()

@@ -25,6 +25,8 @@ mod problem;
 mod stack;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 use std::fmt;
 

@@ -11,7 +11,7 @@ mod cpu_rows;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "webgpu")]
-pub(super) mod webgpu;
+pub mod webgpu;
 
 use std::fmt;
 

@@ -163,7 +163,7 @@ impl WebGpuKernel for Softmax {
 
     fn supports(&self, workload: &Workload, limits: &WebGpuLimits) -> Result<(), Refusals> {
         let n = Geometry::of(workload).n;
-        let checks = Checks::layouts(workload, limits).types(&[DType::F32, DType::F16]).apart();
+        let checks = Checks::layouts(workload, limits).types(&[DType::F32, DType::F16]);
         let most = limits.invocations.min(limits.workgroup[0]).min(256) as usize;
         match self.who {
             Who::Invocation => checks.turns(2 * n),

@@ -29,6 +29,8 @@ mod solvers;
 mod stationary;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 use std::fmt;
 
