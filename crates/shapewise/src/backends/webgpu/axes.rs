@@ -59,7 +59,8 @@ pub(crate) fn places(name: &str, axes: &[Axis]) -> String {
             if i == 0 {
                 let _ = writeln!(text, "at += rest * s.{name}0_{side};");
             } else {
-                let _ = writeln!(text, "at += rest % s.{name}{i} * s.{name}{i}_{side};\nrest /= s.{name}{i};");
+                let _ =
+                    writeln!(text, "at += rest % s.{name}{i} * s.{name}{i}_{side};\nrest /= s.{name}{i};");
             }
         }
         text.push_str("return at;\n}\n");

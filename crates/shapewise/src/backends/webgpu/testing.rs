@@ -93,7 +93,8 @@ pub(crate) fn agree_on(
 impl Judge {
     /// The favourite and two of the other points, which take turns: compiling all of them would take minutes.
     fn some_of(&self, space: &ParameterSpace) -> Vec<Parameters> {
-        let (favourite, others) = space.points().split_first().expect("a kernel that takes a workload has a point");
+        let (favourite, others) =
+            space.points().split_first().expect("a kernel that takes a workload has a point");
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut some = vec![favourite.clone()];
         some.extend((0..others.len().min(2)).map(|i| others[(2 * turn + i) % others.len()].clone()));

@@ -215,7 +215,9 @@ impl<'a> Checks<'a> {
             let bytes = span(operand) as u64 * operand.dtype.size() as u64;
             let most = limits.storage_binding.min(limits.buffer);
             if bytes > most {
-                checks.reasons.push(Refusal::Limit(format!("{bytes} bytes of an operand; the device binds {most}")));
+                checks
+                    .reasons
+                    .push(Refusal::Limit(format!("{bytes} bytes of an operand; the device binds {most}")));
             }
             // Indices of elements, and a tile beyond the last one, are 32-bit numbers.
             if span(operand) > i32::MAX as usize {
@@ -251,7 +253,10 @@ impl<'a> Checks<'a> {
     /// The loops of an invocation end before drivers end them.
     #[must_use]
     pub fn turns(self, turns: usize) -> Self {
-        self.needs(turns <= MOST_TURNS, "loops of at most 65000 turns in an invocation; cut the work for this device")
+        self.needs(
+            turns <= MOST_TURNS,
+            "loops of at most 65000 turns in an invocation; cut the work for this device",
+        )
     }
 
     /// Something else, in words.
@@ -281,7 +286,9 @@ pub(crate) fn activation(activation: Activation) -> String {
     let body = match activation {
         Activation::None => "return x;".into(),
         Activation::Relu => "return select(x, 0.0, x < 0.0);".into(),
-        Activation::LeakyRelu { slope } => format!("return select(x, x * {}, x < 0.0);", real(f64::from(slope))),
+        Activation::LeakyRelu { slope } => {
+            format!("return select(x, x * {}, x < 0.0);", real(f64::from(slope)))
+        }
         Activation::Gelu => "return gelu(x);".into(),
         Activation::Silu => "return silu(x);".into(),
         Activation::Tanh => "return hyperbolic_tangent(x);".into(),

@@ -137,7 +137,9 @@ impl Geometry {
         let bias = if self.attributes.bias { " + f32(bias[channel * s.bias_step])" } else { "" };
         let name = element(self.dtype);
         activation(self.attributes.activation)
-            + &format!("fn finish(sum: f32, channel: u32) -> {name} {{ return {name}(activate(sum{bias})); }}\n")
+            + &format!(
+                "fn finish(sum: f32, channel: u32) -> {name} {{ return {name}(activate(sum{bias})); }}\n"
+            )
     }
 
     /// The buffers that [`Geometry::shader`] binds.

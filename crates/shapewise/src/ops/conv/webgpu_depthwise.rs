@@ -46,7 +46,8 @@ for (var kd = 0u; kd < s.kernel_d; kd++) {
 fn row(g: &Geometry, run: usize) -> String {
     let (step, apart) = (g.attributes.stride[2] as usize, g.attributes.dilation[2] as usize);
     let width = g.kernel[2];
-    let needed: BTreeSet<usize> = (0..run).flat_map(|j| (0..width).map(move |k| j * step + k * apart)).collect();
+    let needed: BTreeSet<usize> =
+        (0..run).flat_map(|j| (0..width).map(move |k| j * step + k * apart)).collect();
     let mut text = String::new();
     for at in needed {
         let _ = writeln!(
@@ -110,10 +111,11 @@ impl WebGpuKernel for Depthwise {
         }
         let x = parameters.get(Knob::WorkgroupX).unwrap_or(64);
         let run = parameters.get(Knob::TileN).unwrap_or(1) as usize;
-        let zeros: String = (0..run).map(|j| format!("var c{j} = 0.0;\n")).collect();
-        let stores: String = (0..run)
+        let zeros = (0..run).map(|j| format!("var c{j} = 0.0;\n")).collect::<Vec<_>>().concat();
+        let stores = (0..run)
             .map(|j| format!("if (ow + {j}u < s.out_w) {{ y[to + {j}u * s.y4] = finish(c{j}, channel); }}\n"))
-            .collect();
+            .collect::<Vec<_>>()
+            .concat();
         let to = "let to = image * s.y0 + channel * s.y1 + od * s.y2 + oh * s.y3 + ow * s.y4;\n";
         let shader = g
             .shader(self.name(), [x, 1, 1])

@@ -33,11 +33,8 @@ fn product(g: &Geometry) -> Option<Workload> {
     let x = desc([g.n, pixels, g.c], [g.x[0], g.x[4], g.x[1]])?;
     let weights = desc([g.n, g.c, g.o], [0, g.w[2], g.w[1]])?;
     let y = desc([g.n, pixels, g.o], [g.y[0], g.y[4], g.y[1]])?;
-    let bias = TensorDesc {
-        shape: Shape::new(&[g.o]).ok()?,
-        strides: Strides::new(&[g.bias as isize]).ok()?,
-        ..x
-    };
+    let bias =
+        TensorDesc { shape: Shape::new(&[g.o]).ok()?, strides: Strides::new(&[g.bias as isize]).ok()?, ..x };
     let attributes = MatmulAttributes { bias: g.attributes.bias, activation: g.attributes.activation };
     let inputs = [x, weights, bias];
     let inputs = if attributes.bias { &inputs[..] } else { &inputs[..2] };

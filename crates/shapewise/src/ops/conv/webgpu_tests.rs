@@ -24,7 +24,11 @@ fn contiguous(shape: &[usize]) -> TensorDesc {
 /// The pixels last in memory, or the channels.
 fn image(shape: [usize; 5], channels_last: bool) -> TensorDesc {
     let [_, c, d, h, w] = shape.map(|n| n as isize);
-    let strides = if channels_last { [d * h * w * c, 1, h * w * c, w * c, c] } else { [c * d * h * w, d * h * w, h * w, w, 1] };
+    let strides = if channels_last {
+        [d * h * w * c, 1, h * w * c, w * c, c]
+    } else {
+        [c * d * h * w, d * h * w, h * w, w, 1]
+    };
     let layout = Layout::new(&shape, &strides, 0, 1 << 30).unwrap();
     TensorDesc { dtype: DType::F32, aligned: true, shape: layout.shape, strides: layout.strides }
 }
@@ -42,16 +46,29 @@ struct Case {
     channels_last: bool,
 }
 
-const CASE: Case =
-    Case { n: 2, groups: 1, o: 5, c: 3, size: [9, 11], kernel: [3, 3], attributes: PLAIN, channels_last: false };
+const CASE: Case = Case {
+    n: 2,
+    groups: 1,
+    o: 5,
+    c: 3,
+    size: [9, 11],
+    kernel: [3, 3],
+    attributes: PLAIN,
+    channels_last: false,
+};
 
 impl Case {
     fn workload(&self) -> Workload {
         let a = &self.attributes;
         let out = |axis: usize| {
-            let (stride, reach) = (a.stride[1 + axis] as usize, (self.kernel[axis] - 1) * a.dilation[1 + axis] as usize + 1);
+            let (stride, reach) =
+                (a.stride[1 + axis] as usize, (self.kernel[axis] - 1) * a.dilation[1 + axis] as usize + 1);
             let both = 2 * a.before[1 + axis] as usize;
-            if a.transposed { (self.size[axis] - 1) * stride + reach - both } else { (self.size[axis] + both - reach) / stride + 1 }
+            if a.transposed {
+                (self.size[axis] - 1) * stride + reach - both
+            } else {
+                (self.size[axis] + both - reach) / stride + 1
+            }
         };
         let (c, o) = (self.groups * self.c, self.groups * self.o);
         let x = image([self.n, c, 1, self.size[0], self.size[1]], self.channels_last);
@@ -73,7 +90,11 @@ fn plain_padded_strided_and_dilated() {
     for channels_last in [false, true] {
         check(Case { channels_last, ..CASE });
         check(Case { channels_last, attributes: ConvAttributes { before: [0, 1, 1], ..PLAIN }, ..CASE });
-        check(Case { channels_last, attributes: ConvAttributes { stride: [1, 2, 3], before: [0, 2, 1], ..PLAIN }, ..CASE });
+        check(Case {
+            channels_last,
+            attributes: ConvAttributes { stride: [1, 2, 3], before: [0, 2, 1], ..PLAIN },
+            ..CASE
+        });
         check(Case { channels_last, attributes: ConvAttributes { dilation: [1, 2, 2], ..PLAIN }, ..CASE });
     }
     check(Case { c: 20, o: 40, attributes: ConvAttributes { before: [0, 1, 1], ..PLAIN }, ..CASE });
@@ -85,15 +106,30 @@ fn plain_padded_strided_and_dilated() {
 fn bias_and_activation() {
     let attributes = ConvAttributes { bias: true, activation: Activation::Relu, before: [0, 1, 1], ..PLAIN };
     for kernel in [[3, 3], [1, 1], [2, 4]] {
-        check(Case { attributes: ConvAttributes { before: if kernel == [1, 1] { [0; 3] } else { [0, 1, 1] }, ..attributes }, kernel, ..CASE });
+        check(Case {
+            attributes: ConvAttributes {
+                before: if kernel == [1, 1] { [0; 3] } else { [0, 1, 1] },
+                ..attributes
+            },
+            kernel,
+            ..CASE
+        });
     }
-    check(Case { groups: 4, c: 1, o: 1, attributes: ConvAttributes { activation: Activation::Silu, ..attributes }, ..CASE });
+    check(Case {
+        groups: 4,
+        c: 1,
+        o: 1,
+        attributes: ConvAttributes { activation: Activation::Silu, ..attributes },
+        ..CASE
+    });
 }
 
 #[test]
 fn groups_and_depthwise() {
     check(Case { groups: 2, ..CASE });
-    for (stride, dilation) in [([1, 1, 1], [1, 1, 1]), ([1, 2, 2], [1, 1, 1]), ([1, 1, 1], [1, 2, 3]), ([1, 1, 4], [1, 1, 2])] {
+    for (stride, dilation) in
+        [([1, 1, 1], [1, 1, 1]), ([1, 2, 2], [1, 1, 1]), ([1, 1, 1], [1, 2, 3]), ([1, 1, 4], [1, 1, 2])]
+    {
         let attributes = ConvAttributes { stride, dilation, before: [0, 1, 1], ..PLAIN };
         check(Case { groups: 3, c: 1, o: 1, attributes, ..CASE });
         check(Case { groups: 3, c: 1, o: 2, attributes, channels_last: true, ..CASE });
@@ -126,9 +162,13 @@ fn winograd_takes_odd_sizes() {
 #[test]
 fn transposed_three_axes_and_nothing() {
     for stride in [[1, 1, 1], [1, 2, 3]] {
-        check(Case { attributes: ConvAttributes { transposed: true, stride, before: [0, 1, 1], ..PLAIN }, ..CASE });
+        check(Case {
+            attributes: ConvAttributes { transposed: true, stride, before: [0, 1, 1], ..PLAIN },
+            ..CASE
+        });
     }
-    let [x, w, y] = [contiguous(&[1, 2, 4, 5, 6]), contiguous(&[1, 3, 2, 2, 3, 2]), contiguous(&[1, 3, 3, 3, 5])];
+    let [x, w, y] =
+        [contiguous(&[1, 2, 4, 5, 6]), contiguous(&[1, 3, 2, 2, 3, 2]), contiguous(&[1, 3, 3, 3, 5])];
     assert!(agree(WEBGPU_KERNELS, &Workload::new(Operation::Conv(PLAIN), &[x, w], &[y])) > 0);
     agree(WEBGPU_KERNELS, &Case { n: 0, ..CASE }.workload());
 }

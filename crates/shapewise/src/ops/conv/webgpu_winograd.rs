@@ -80,14 +80,14 @@ fn transform(t: &[&[f64]], from: &str, to: &str) -> String {
 
 /// A row of a matrix times variables, without those that it leaves out.
 fn sum(row: &[f64], variable: impl Fn(usize) -> String) -> String {
-    let terms: Vec<_> = row
-        .iter()
-        .enumerate()
-        .filter(|(_, factor)| **factor != 0.0)
-        .map(|(k, &factor)| {
-            if factor == 1.0 { variable(k) } else { format!("({:?}f * {})", factor as f32, variable(k)) }
-        })
-        .collect();
+    let terms: Vec<_> =
+        row.iter()
+            .enumerate()
+            .filter(|(_, factor)| **factor != 0.0)
+            .map(|(k, &factor)| {
+                if factor == 1.0 { variable(k) } else { format!("({:?}f * {})", factor as f32, variable(k)) }
+            })
+            .collect();
     terms.join(" + ")
 }
 
@@ -145,7 +145,7 @@ impl Winograd {
             }
         }
         body.push_str(&transform(self.weights, "v", "u"));
-        self.store(&mut body, t, "s.o * s.c");
+        store(&mut body, t.alpha, "s.o * s.c");
         self.shader("weights", numbers).read("w", element(t.g.dtype)).write("u", "f32").main(body)
     }
 
@@ -159,10 +159,14 @@ impl Winograd {
             self.m
         );
         for i in 0..t.alpha {
-            let _ = writeln!(body, "let row{i} = top + {i};\nlet ok{i} = row{i} >= 0 && row{i} < i32(s.in_h);");
+            let _ =
+                writeln!(body, "let row{i} = top + {i};\nlet ok{i} = row{i} >= 0 && row{i} < i32(s.in_h);");
             for j in 0..t.alpha {
                 if i == 0 {
-                    let _ = writeln!(body, "let col{j} = left + {j};\nlet in{j} = col{j} >= 0 && col{j} < i32(s.in_w);");
+                    let _ = writeln!(
+                        body,
+                        "let col{j} = left + {j};\nlet in{j} = col{j} >= 0 && col{j} < i32(s.in_w);"
+                    );
                 }
                 let _ = writeln!(
                     body,
@@ -171,17 +175,8 @@ impl Winograd {
             }
         }
         body.push_str(&transform(self.input, "v", "u"));
-        self.store(&mut body, t, "s.c * s.tiles");
+        store(&mut body, t.alpha, "s.c * s.tiles");
         self.shader("input", numbers).read("x", element(t.g.dtype)).write("u", "f32").main(body)
-    }
-
-    /// Each place of a transformed tile into its own matrix.
-    fn store(&self, body: &mut String, t: &Tiled, matrix: &str) {
-        for i in 0..t.alpha {
-            for j in 0..t.alpha {
-                let _ = writeln!(body, "u[{}u * {matrix} + index] = u{i}_{j};", i * t.alpha + j);
-            }
-        }
     }
 
     fn output(&self, t: &Tiled, numbers: &Numbers) -> Shader {
@@ -213,6 +208,15 @@ impl Winograd {
     }
 }
 
+/// Each place of a transformed tile into its own matrix.
+fn store(body: &mut String, alpha: usize, matrix: &str) {
+    for i in 0..alpha {
+        for j in 0..alpha {
+            let _ = writeln!(body, "u[{}u * {matrix} + index] = u{i}_{j};", i * alpha + j);
+        }
+    }
+}
+
 impl WebGpuKernel for Winograd {
     fn name(&self) -> &'static str {
         self.name
@@ -240,7 +244,10 @@ impl WebGpuKernel for Winograd {
         let small = t.sizes().into_iter().all(|n| 4 * n as u64 <= most);
         let taken = t.products().is_some_and(|p| PRODUCTS.iter().any(|k| k.supports(&p, limits).is_ok()));
         checks(workload, limits)
-            .needs(g.kernel == [1, 3, 3] && g.is_dense() && g.groups == 1, "3×3 weights, one group, no stride or dilation")
+            .needs(
+                g.kernel == [1, 3, 3] && g.is_dense() && g.groups == 1,
+                "3×3 weights, one group, no stride or dilation",
+            )
             .needs(flat, "two spatial axes")
             .needs(small, "transformed tiles that fit one buffer")
             .needs(taken && fits(limits, [WIDTH, 1, 1], 0), "products that the device can run")
@@ -292,7 +299,11 @@ impl WebGpuKernel for Winograd {
             dispatch(next, &[Place::Operand(1), u], &numbers, groups(g.o * g.c)),
             dispatch(next + 1, &[Place::Operand(0), v], &numbers, groups(g.c * t.tiles)),
         ];
-        plan.shaders.extend([self.weights(&t, &numbers), self.input(&t, &numbers), self.output(&t, &numbers)]);
+        plan.shaders.extend([
+            self.weights(&t, &numbers),
+            self.input(&t, &numbers),
+            self.output(&t, &numbers),
+        ]);
         plan.scratch = t.sizes().into_iter().map(|n| 4 * n as u64).chain(plan.scratch).collect();
         plan.dispatches = before.into_iter().chain(plan.dispatches).collect();
         plan.dispatches.push(dispatch(next + 2, &last, &numbers, groups(g.o * t.tiles)));

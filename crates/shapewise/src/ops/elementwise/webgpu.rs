@@ -20,8 +20,7 @@ use memory::{Operand, Width};
 pub static WEBGPU_KERNELS: &[&dyn WebGpuKernel] = &[&VEC4, &STRIDED];
 
 /// The element types that shaders can read and write; bytes are taken out of words and put into them.
-const TYPES: &[DType] =
-    &[DType::F32, DType::F16, DType::I32, DType::U32, DType::I8, DType::U8, DType::Bool];
+const TYPES: &[DType] = &[DType::F32, DType::F16, DType::I32, DType::U32, DType::I8, DType::U8, DType::Bool];
 
 /// A walk over the elements, one or four of them at a time.
 struct Walk {
@@ -47,7 +46,9 @@ fn is_byte(dtype: DType) -> bool {
 fn by_four(workload: &Workload) -> bool {
     let y = &workload.outputs()[0];
     let last = y.shape.len() - 1;
-    let whole = |o: &crate::ops::TensorDesc| (0..last).all(|axis| stride(o, axis).is_multiple_of(4) || o.shape[axis] == 1);
+    let whole = |o: &crate::ops::TensorDesc| {
+        (0..last).all(|axis| stride(o, axis).is_multiple_of(4) || o.shape[axis] == 1)
+    };
     let reads = |o: &crate::ops::TensorDesc| stride(o, last) == 0 || (stride(o, last) == 1 && whole(o));
     y.shape[last].is_multiple_of(4) && stride(y, last) == 1 && whole(y) && workload.inputs().iter().all(reads)
 }
@@ -83,11 +84,18 @@ impl WebGpuKernel for Walk {
         let half = steps.contains(&DType::F16);
         let checks = Checks::layouts(workload, limits)
             .types(TYPES)
-            .needs(steps.iter().all(|t| TYPES.contains(t)), "a program on f32, f16, 8- and 32-bit integers and bool")
+            .needs(
+                steps.iter().all(|t| TYPES.contains(t)),
+                "a program on f32, f16, 8- and 32-bit integers and bool",
+            )
             .needs(!half || limits.f16, "a device with 16-bit floats");
         match self.width {
-            Width::Four => checks.needs(by_four(workload), "rows of whole fours, without gaps or repeated").done(),
-            Width::One => checks.needs(!is_byte(y.dtype) || y.is_contiguous(), "an output of bytes without gaps").done(),
+            Width::Four => {
+                checks.needs(by_four(workload), "rows of whole fours, without gaps or repeated").done()
+            }
+            Width::One => {
+                checks.needs(!is_byte(y.dtype) || y.is_contiguous(), "an output of bytes without gaps").done()
+            }
         }
     }
 
@@ -100,7 +108,10 @@ impl WebGpuKernel for Walk {
 
     fn cost(&self, workload: &Workload, _: &Parameters) -> WebGpuCost {
         let elements = workload.outputs()[0].len() as f64;
-        WebGpuCost { operations: elements * program(workload).steps().len() as f64, bytes: workload.bytes() as f64 }
+        WebGpuCost {
+            operations: elements * program(workload).steps().len() as f64,
+            bytes: workload.bytes() as f64,
+        }
     }
 
     fn plan(&self, workload: &Workload, parameters: &Parameters, _: &WebGpuLimits) -> Plan {
@@ -112,7 +123,8 @@ impl WebGpuKernel for Walk {
         let unroll = parameters.get(Knob::Unroll).unwrap_or(1);
         let turns = y.len().div_ceil(self.turn(workload));
         let operands = memory::operands(workload);
-        let numbers = memory::numbers(workload, &operands, self.width).with("turns", turns).with("elements", y.len());
+        let numbers =
+            memory::numbers(workload, &operands, self.width).with("turns", turns).with("elements", y.len());
         let shader = declare(self.name, x, workload, &operands, self.width, &numbers)
             .with(compute::function(program(workload), workload))
             .with(memory::functions(workload, &operands, self.width))

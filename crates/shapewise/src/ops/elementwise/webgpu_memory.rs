@@ -39,7 +39,9 @@ impl Operand {
         let buffer = &self.buffer;
         match self.dtype {
             DType::F16 => format!("f32({buffer}[{at}])"),
-            dtype if is_byte(dtype) => unpack(dtype, &format!("{buffer}[{at} >> 2u]"), &format!("({at} & 3u)")),
+            dtype if is_byte(dtype) => {
+                unpack(dtype, &format!("{buffer}[{at} >> 2u]"), &format!("({at} & 3u)"))
+            }
             _ => format!("{buffer}[{at}]"),
         }
     }

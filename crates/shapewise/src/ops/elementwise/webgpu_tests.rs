@@ -67,7 +67,8 @@ fn of_reals() -> Vec<Program> {
 #[test]
 fn every_function_of_reals() {
     // Both signs, zero, ends of the range, whole and broken exponents.
-    let special = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -3.0, 30.0, -30.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    let special =
+        [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -3.0, 30.0, -30.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
     for program in of_reals() {
         let w = on_lines(program, DType::F32, 172);
         let fill = |operand: usize, x: &mut [f32]| {
@@ -106,7 +107,9 @@ fn integers_and_truths() {
             }
         }
     }
-    for logic in [program(2, |x| x[0].min(x[1])), program(2, |x| x[0].max(x[1])), program(2, |x| x[0].less(x[1]))] {
+    for logic in
+        [program(2, |x| x[0].min(x[1])), program(2, |x| x[0].max(x[1])), program(2, |x| x[0].less(x[1]))]
+    {
         assert!(agree(WEBGPU_KERNELS, &on_lines(logic, DType::Bool, 21)) > 0);
     }
 }
@@ -129,7 +132,10 @@ fn conditions_choose() {
     assert!(agree(WEBGPU_KERNELS, &on_lines(program, DType::F32, 40)) > 0);
     let w = [line(DType::Bool, 11), line(DType::I32, 11), line(DType::I32, 11)];
     let chosen = Program::build(3, |x| x[0].choose(x[1], x[2])).unwrap();
-    assert!(agree(WEBGPU_KERNELS, &Workload::new(Operation::Elementwise(chosen), &w, &[line(DType::I32, 11)])) > 0);
+    assert!(
+        agree(WEBGPU_KERNELS, &Workload::new(Operation::Elementwise(chosen), &w, &[line(DType::I32, 11)]))
+            > 0
+    );
 }
 
 #[test]

@@ -135,7 +135,8 @@ impl WebGpuKernel for Fft {
         let smooth = g.n.iter().all(|&n| n <= 1 || radices(n, 8).is_some());
         let short = self.chirp || smooth;
         let within = g.n.iter().all(|&n| !self.is_chirp(n) || n < LONGEST_CHIRP);
-        let widest = g.n.iter().map(|&n| if self.is_chirp(n) { g.points() / n * Self::padded(n) } else { g.points() });
+        let widest =
+            g.n.iter().map(|&n| if self.is_chirp(n) { g.points() / n * Self::padded(n) } else { g.points() });
         let bytes = 8 * widest.max().unwrap_or(0) as u64 * g.repeats() as u64;
         Checks::layouts(workload, limits)
             .types(&[DType::F32, DType::C32])

@@ -36,7 +36,8 @@ impl Butterfly {
         let (even, odd) = (self.transform(&half(0)), self.transform(&half(1)));
         let turned: Vec<_> = (0..n / 2).map(|k| self.turned(&odd[k], k, n)).collect();
         let sums: Vec<_> = (0..n / 2).map(|k| self.name(&format!("{} + {}", even[k], turned[k]))).collect();
-        let differences: Vec<_> = (0..n / 2).map(|k| self.name(&format!("{} - {}", even[k], turned[k]))).collect();
+        let differences: Vec<_> =
+            (0..n / 2).map(|k| self.name(&format!("{} - {}", even[k], turned[k]))).collect();
         sums.into_iter().chain(differences).collect()
     }
 

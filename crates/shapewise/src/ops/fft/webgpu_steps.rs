@@ -39,7 +39,16 @@ pub(super) struct Steps {
 impl Steps {
     pub fn new(label: &'static str, inverse: bool) -> Self {
         let (shaders, dispatches) = (Vec::new(), Vec::new());
-        Self { label, inverse, shaders, known: HashMap::new(), scratch: vec![0, 0], dispatches, now: 0, next: 1 }
+        Self {
+            label,
+            inverse,
+            shaders,
+            known: HashMap::new(),
+            scratch: vec![0, 0],
+            dispatches,
+            now: 0,
+            next: 1,
+        }
     }
 
     /// Whether the exponent's sign is positive.
@@ -60,11 +69,20 @@ impl Steps {
     }
 
     /// One dispatch for `count` invocations of a shader that is made once for each name.
-    fn run(&mut self, name: &str, places: &[Place], numbers: &Numbers, count: usize, make: impl FnOnce(Wgsl) -> Shader) {
+    fn run(
+        &mut self,
+        name: &str,
+        places: &[Place],
+        numbers: &Numbers,
+        count: usize,
+        make: impl FnOnce(Wgsl) -> Shader,
+    ) {
         let shader = if let Some(&known) = self.known.get(name) {
             known
         } else {
-            let wgsl = Wgsl::new(format!("{}: {name}", self.label), [WIDTH as u32, 1, 1]).numbers(numbers).with(ROOTS);
+            let wgsl = Wgsl::new(format!("{}: {name}", self.label), [WIDTH as u32, 1, 1])
+                .numbers(numbers)
+                .with(ROOTS);
             self.shaders.push(make(wgsl));
             self.known.insert(name.into(), self.shaders.len() - 1);
             self.shaders.len() - 1
@@ -87,7 +105,11 @@ impl Steps {
             let terms: Vec<_> = (0..=last).map(|i| format!("{} * s.in{i}", index(i))).collect();
             terms.join(" + ")
         };
-        let _ = writeln!(body, "let base = batch_in(index / s.points);\nlet at = base + {};", sum(&|i| format!("i{i}")));
+        let _ = writeln!(
+            body,
+            "let base = batch_in(index / s.points);\nlet at = base + {};",
+            sum(&|i| format!("i{i}"))
+        );
         let value = if real { "vec2<f32>(x[at], 0.0)" } else { "x[at]" };
         if completed {
             // A real signal's spectrum is the conjugate of its mirror image; where both halves meet they are averaged, which
@@ -117,7 +139,9 @@ impl Steps {
     pub fn store(&mut self, g: &Geometry, workload: &Workload) {
         let real = workload.outputs()[0].dtype == DType::F32;
         let last = g.n.len() - 1;
-        let mut body = format!("{GROUP}{INDEX}if (index >= s.repeats * s.points) {{ return; }}\nvar rest = index % s.points;\nvar at = batch_out(index / s.points);\n");
+        let mut body = format!(
+            "{GROUP}{INDEX}if (index >= s.repeats * s.points) {{ return; }}\nvar rest = index % s.points;\nvar at = batch_out(index / s.points);\n"
+        );
         for i in (0..=last).rev() {
             let _ = writeln!(
                 body,
@@ -155,11 +179,17 @@ impl Steps {
     /// The same for any `n` by Bluestein's algorithm: a convolution with a chirp, by transforms of `m` points.
     pub fn chirp(&mut self, n: usize, inner: usize, lines: usize, m: usize, largest: usize) {
         let sign = if self.inverse { "" } else { "-" };
-        let numbers =
-            Numbers::default().with("n", n).with("m", m).with("inner", inner).with("lines", lines).with_real("scale", 1.0 / m as f32);
+        let numbers = Numbers::default()
+            .with("n", n)
+            .with("m", m)
+            .with("inner", inner)
+            .with("lines", lines)
+            .with_real("scale", 1.0 / m as f32);
         let radices = super::radices(m, largest).unwrap_or_default();
         // e^(∓iπ j²/n): the square counts modulo 2n.
-        let chirp = format!("fn chirp(j: u32) -> vec2<f32> {{ let z = root(j * j % (2u * s.n), 2u * s.n); return vec2<f32>(z.x, {sign}z.y); }}");
+        let chirp = format!(
+            "fn chirp(j: u32) -> vec2<f32> {{ let z = root(j * j % (2u * s.n), 2u * s.n); return vec2<f32>(z.x, {sign}z.y); }}"
+        );
         let (data, kept) = (self.now, 4);
         let (a, b) = (2, 3);
         for place in [a, b] {
@@ -178,7 +208,9 @@ impl Steps {
         self.passes(&radices, m, 1, 1, false);
         let places = [Place::Scratch(self.now), Place::Scratch(kept)];
         self.run("keep", &places, &numbers, m, |wgsl| {
-            wgsl.read("x", C).write("to", C).main(format!("{GROUP}{INDEX}if (index >= s.m) {{ return; }}\nto[index] = x[index];"))
+            wgsl.read("x", C)
+                .write("to", C)
+                .main(format!("{GROUP}{INDEX}if (index >= s.m) {{ return; }}\nto[index] = x[index];"))
         });
         self.run("spread", &[Place::Scratch(data), Place::Scratch(a)], &numbers, m * lines, |wgsl| {
             wgsl.read("x", C).write("to", C).with(spread).main(format!(

@@ -82,7 +82,10 @@ impl WebGpuKernel for OneEach {
         let fit = fits(limits, [8, 8, 1], shared);
         let k = Product::of(workload).k;
         let turns = if self.tiled { k + k / 8 } else { k };
-        checks(workload, limits).needs(fit, "workgroups of 64 and 512 bytes of their memory").turns(turns).done()
+        checks(workload, limits)
+            .needs(fit, "workgroups of 64 and 512 bytes of their memory")
+            .turns(turns)
+            .done()
     }
 
     fn space(&self, _: &Workload, limits: &WebGpuLimits) -> ParameterSpace {

@@ -22,21 +22,17 @@ pub(super) struct Tile {
     pub columns: u32,
     /// Neighbours that one load takes, 1 or 4.
     pub vector: u32,
-    /// Steps of the sum in one turn of its loop.
-    pub unroll: u32,
 }
 
 impl Tile {
     pub fn of(parameters: &Parameters) -> Self {
         let get = |knob, otherwise| parameters.get(knob).unwrap_or(otherwise);
-        let vector = get(Knob::Vector, 1);
         Self {
             x: get(Knob::WorkgroupX, 8),
             y: get(Knob::WorkgroupY, 1),
             rows: get(Knob::TileM, 8),
             columns: get(Knob::TileN, 8),
-            vector,
-            unroll: if vector == 4 { 4 } else { get(Knob::Unroll, 1) },
+            vector: get(Knob::Vector, 1),
         }
     }
 
@@ -86,22 +82,11 @@ impl Tile {
             let body = self.four_steps();
             return format!("for (var k = start; k < until; k += 4u) {{\n{body}}}\n");
         }
-        let one = |offset: u32| self.step(&if offset == 0 { "k".into() } else { format!("(k + {offset}u)") });
-        if self.unroll == 1 {
-            return format!("for (var k = start; k < until; k++) {{\n{}}}\n", one(0));
-        }
-        let many: String = (0..self.unroll).map(|u| format!("{{\n{}}}\n", one(u))).collect();
-        let unroll = self.unroll;
-        format!(
-            "let whole = start + (until - start) / {unroll}u * {unroll}u;\n\
-             for (var k = start; k < whole; k += {unroll}u) {{\n{many}}}\n\
-             for (var k = whole; k < until; k++) {{\n{}}}\n",
-            one(0)
-        )
+        format!("for (var k = start; k < until; k++) {{\n{}}}\n", self.step())
     }
 
-    fn step(&self, k: &str) -> String {
-        let mut text = format!("let ka = {k} * s.a_cs;\nlet kb = {k} * s.b_rs;\n");
+    fn step(&self) -> String {
+        let mut text = String::from("let ka = k * s.a_cs;\nlet kb = k * s.b_rs;\n");
         for j in 0..self.vectors() {
             let _ = writeln!(text, "let y{j} = f32(b[b{j} + kb]);");
         }
@@ -121,7 +106,8 @@ impl Tile {
         }
         for (step, part) in ["x", "y", "z", "w"].into_iter().enumerate() {
             for j in 0..self.vectors() {
-                let _ = writeln!(text, "let y{j}_{step} = vec4<f32>(b[(b{j} + (k + {step}u) * s.b_rs) >> 2u]);");
+                let _ =
+                    writeln!(text, "let y{j}_{step} = vec4<f32>(b[(b{j} + (k + {step}u) * s.b_rs) >> 2u]);");
                 for r in 0..self.rows {
                     let _ = writeln!(text, "c{r}_{j} += x{r}.{part} * y{j}_{step};");
                 }
@@ -180,7 +166,10 @@ pub(super) fn space(product: &Product, limits: &WebGpuLimits) -> ParameterSpace 
             let square = tile.rows == tile.columns || product.m <= 8 || product.n == 1;
             let large = tile.rows * tile.columns > 64;
             let line = tile.y == 1 && tile.x == 8;
-            let spread = tile.y == tile.x && !large && product.m > tile.rows as usize && product.n > tile.columns as usize;
+            let spread = tile.y == tile.x
+                && !large
+                && product.m > tile.rows as usize
+                && product.n > tile.columns as usize;
             fits(limits, [tile.x, tile.y, 1], 0) && square && (line || spread) && tile.columns >= tile.vector
         })
 }
@@ -190,14 +179,19 @@ pub(super) fn store(product: &Product, vector: u32) -> impl Fn(&str, &str, &str)
     let name = element(product.dtype);
     move |row, column, sum| {
         if vector == 1 {
-            return format!("c[c_at + {row} * s.c_rs + {column} * s.c_cs] = {name}(finish({sum}, {column}));");
+            return format!(
+                "c[c_at + {row} * s.c_rs + {column} * s.c_cs] = {name}(finish({sum}, {column}));"
+            );
         }
         let parts: Vec<_> = ["x", "y", "z", "w"]
             .iter()
             .enumerate()
             .map(|(i, part)| format!("finish({sum}.{part}, {column} + {i}u)"))
             .collect();
-        format!("c[(c_at + {row} * s.c_rs + {column}) >> 2u] = vec4<{name}>(vec4<f32>({}));", parts.join(", "))
+        format!(
+            "c[(c_at + {row} * s.c_rs + {column}) >> 2u] = vec4<{name}>(vec4<f32>({}));",
+            parts.join(", ")
+        )
     }
 }
 
@@ -246,7 +240,8 @@ impl WebGpuKernel for Registers {
             tile.steps(),
             tile.epilogue(store(&product, tile.vector)),
         );
-        let shader = product.shader(self.name(), [tile.x, tile.y, 1], tile.vector).numbers(&numbers).main(body);
+        let shader =
+            product.shader(self.name(), [tile.x, tile.y, 1], tile.vector).numbers(&numbers).main(body);
         product.plan(shader, &numbers, tile.blocks(&product) * product.count())
     }
 }

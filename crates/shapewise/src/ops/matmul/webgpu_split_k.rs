@@ -2,7 +2,7 @@
 
 use super::registers::{Tile, place, space};
 use super::{Product, checks};
-use crate::backends::webgpu::wgsl::{GROUP, Numbers, Wgsl, dispatch, element, MOST_TURNS, line_of_groups};
+use crate::backends::webgpu::wgsl::{GROUP, MOST_TURNS, Numbers, Wgsl, dispatch, element, line_of_groups};
 use crate::backends::webgpu::{Place, Plan, Shader, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::{Knob, OperationKind, ParameterSpace, Parameters, Refusals, Variant, Workload};

@@ -18,7 +18,7 @@ const LONGEST: u32 = 2048;
 
 /// A workgroup is one line of invocations along the columns.
 fn tile(parameters: &Parameters) -> Tile {
-    Tile { y: 1, vector: 1, unroll: 1, ..Tile::of(parameters) }
+    Tile { y: 1, vector: 1, ..Tile::of(parameters) }
 }
 
 /// Each lane loads one element of every row, which all read in turn; what is left of the sum goes step by step.
@@ -119,8 +119,7 @@ impl WebGpuKernel for Subgroup {
             steps(&tile, lanes(limits).unwrap_or(1)),
             tile.epilogue(store(&product, 1)),
         );
-        let shader =
-            product.shader(self.name(), [tile.x, 1, 1], 1).subgroups().numbers(&numbers).main(body);
+        let shader = product.shader(self.name(), [tile.x, 1, 1], 1).subgroups().numbers(&numbers).main(body);
         product.plan(shader, &numbers, tile.blocks(&product) * product.count())
     }
 }

@@ -28,24 +28,37 @@ const PLAIN: MatmulAttributes = MatmulAttributes { bias: false, activation: Acti
 
 #[test]
 fn shapes_of_every_kind() {
-    let shapes =
-        [(1, 1, 1), (3, 5, 7), (1, 64, 33), (16, 16, 16), (17, 70, 1), (33, 3, 65), (0, 4, 4), (4, 0, 5), (64, 128, 64)];
+    let shapes = [
+        (1, 1, 1),
+        (3, 5, 7),
+        (1, 64, 33),
+        (16, 16, 16),
+        (17, 70, 1),
+        (33, 3, 65),
+        (0, 4, 4),
+        (4, 0, 5),
+        (64, 128, 64),
+    ];
     for (m, k, n) in shapes {
         assert!(agree(WEBGPU_KERNELS, &workload(DType::F32, m, k, n, PLAIN)) > 0, "{m} {k} {n}");
     }
 }
 
 #[test]
+fn large_and_longer_than_a_loop_may_be() {
+    assert!(agree(WEBGPU_KERNELS, &workload(DType::F32, 130, 257, 140, PLAIN)) > 0);
+    let long = workload(DType::F32, 2, 70_000, 3, PLAIN);
+    let limits = crate::backends::webgpu::testing::limits();
+    assert!(naive::NAIVE.supports(&long, limits).unwrap_err().to_string().contains("65000"));
+    assert!(agree(WEBGPU_KERNELS, &long) > 0);
+}
+
+#[test]
 fn bias_and_every_activation() {
     let slope = Activation::LeakyRelu { slope: 0.25 };
-    for activation in [
-        Activation::Relu,
-        slope,
-        Activation::Gelu,
-        Activation::Silu,
-        Activation::Tanh,
-        Activation::Sigmoid,
-    ] {
+    for activation in
+        [Activation::Relu, slope, Activation::Gelu, Activation::Silu, Activation::Tanh, Activation::Sigmoid]
+    {
         let attributes = MatmulAttributes { bias: true, activation };
         assert!(agree(WEBGPU_KERNELS, &workload(DType::F32, 9, 68, 20, attributes)) > 0);
     }

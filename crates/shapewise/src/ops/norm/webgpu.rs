@@ -6,7 +6,9 @@ mod tests;
 
 use super::{NormAttributes, NormKind};
 use crate::backends::webgpu::axes::{self, Axis, count};
-use crate::backends::webgpu::wgsl::{Checks, GROUP, Numbers, Wgsl, dispatch, element, fits, line_of_groups, stride};
+use crate::backends::webgpu::wgsl::{
+    Checks, GROUP, Numbers, Wgsl, dispatch, element, fits, line_of_groups, stride,
+};
 use crate::backends::webgpu::{Access, Place, Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::{Knob, Operation, OperationKind, ParameterSpace, Parameters, Refusals, Variant, Workload};
@@ -79,7 +81,11 @@ impl Geometry {
                 groups = many as usize;
                 each = channels.size / groups.max(1);
                 let mut units = axes[..at].to_vec();
-                units.push(Axis { size: groups, input: channels.input * each, output: channels.output * each });
+                units.push(Axis {
+                    size: groups,
+                    input: channels.input * each,
+                    output: channels.output * each,
+                });
                 let mut over = vec![Axis { size: each, ..channels }];
                 over.extend_from_slice(&axes[at + 1..]);
                 (units, over)
@@ -157,7 +163,8 @@ impl Norm {
             );
         }
         let group = self.who == Who::Workgroup;
-        let (unit, first, step) = if group { ("line", "lane", "WX") } else { ("line * WX + lane", "0u", "1u") };
+        let (unit, first, step) =
+            if group { ("line", "lane", "WX") } else { ("line * WX + lane", "0u", "1u") };
         let walk = format!("for (var i = {first}; i < s.depth; i += {step})");
         let add = if g.attributes.kind == NormKind::Rms { "add_square" } else { "add" };
         let tree = if group { TREE } else { "" };
@@ -209,7 +216,9 @@ impl WebGpuKernel for Norm {
             Who::Invocation => checks.needs(!given, "statistics to be taken").turns(2 * depth),
             Who::Workgroup => checks.needs(!given, "statistics to be taken").turns(depth / 32 + 16),
         };
-        checks.needs(fits(limits, [64, 1, 1], 64 * 12), "workgroups of 64 and 768 bytes of their memory").done()
+        checks
+            .needs(fits(limits, [64, 1, 1], 64 * 12), "workgroups of 64 and 768 bytes of their memory")
+            .done()
     }
 
     fn space(&self, _: &Workload, limits: &WebGpuLimits) -> ParameterSpace {

@@ -8,7 +8,13 @@ use crate::ops::TensorDesc;
 use crate::tensor::{Layout, Shape};
 
 /// A norm of a tensor whose axes lie in memory in this order.
-fn workload(kind: NormKind, dtype: DType, shape: &[usize], order: &[usize], weights: (bool, bool)) -> Workload {
+fn workload(
+    kind: NormKind,
+    dtype: DType,
+    shape: &[usize],
+    order: &[usize],
+    weights: (bool, bool),
+) -> Workload {
     let memory: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
     let inner = Layout::contiguous(Shape::new(&memory).unwrap());
     let mut strides = vec![0; shape.len()];
@@ -17,7 +23,8 @@ fn workload(kind: NormKind, dtype: DType, shape: &[usize], order: &[usize], weig
     }
     let layout = Layout::new(shape, &strides, 0, 1 << 30).unwrap();
     let x = TensorDesc { dtype, aligned: true, shape: layout.shape, strides: layout.strides };
-    let width = if matches!(kind, NormKind::Layer | NormKind::Rms) { shape[1..].iter().product() } else { shape[1] };
+    let width =
+        if matches!(kind, NormKind::Layer | NormKind::Rms) { shape[1..].iter().product() } else { shape[1] };
     let weight = TensorDesc::contiguous(DType::F32, Shape::new(&[width]).unwrap());
     let mut inputs = vec![x];
     inputs.extend(weights.0.then_some(weight));
@@ -54,7 +61,9 @@ fn every_kind_layout_and_weight() {
             assert!(agree(WEBGPU_KERNELS, &w) > 0, "{kind:?} {shape:?}");
         }
     }
-    assert!(agree(WEBGPU_KERNELS, &workload(NormKind::Layer, DType::F16, &[4, 20], &[0, 1], (true, true))) > 0);
+    assert!(
+        agree(WEBGPU_KERNELS, &workload(NormKind::Layer, DType::F16, &[4, 20], &[0, 1], (true, true))) > 0
+    );
 }
 
 proptest! {

@@ -75,8 +75,7 @@ pub(super) fn fold(kind: ReduceKind, input: DType, depth: usize) -> Fold {
         ReduceKind::Norm(order) => {
             let sign = if order == NormOrder::Infinity { ">" } else { "<" };
             let first = if order == NormOrder::Infinity { 0.0 } else { f64::INFINITY };
-            let mut fold =
-                simple(&real(first), "abs(x)", "select(b.x, a.x, beats(a.x, b.x))", "a.x", output);
+            let mut fold = simple(&real(first), "abs(x)", "select(b.x, a.x, beats(a.x, b.x))", "a.x", output);
             fold.text.insert_str(0, &beats(input, sign));
             fold
         }
@@ -173,7 +172,8 @@ fn wide_sum(input: DType) -> Fold {
 fn variance(divisor: usize, output: &'static str) -> Fold {
     let divided = if divisor == 0 {
         // As the reference divides: 0/0 is NaN, anything else infinity.
-        "select(from_bits(0x7f800000u), from_bits(0x7fc00000u), a.squares == 0.0 || is_nan(a.squares))".to_owned()
+        "select(from_bits(0x7f800000u), from_bits(0x7fc00000u), a.squares == 0.0 || is_nan(a.squares))"
+            .to_owned()
     } else {
         format!("a.squares / {}", real(divisor as f64))
     };

@@ -3,8 +3,7 @@
 use super::fold::{Fold, accepts, fold};
 use super::{Geometry, is_scan};
 use crate::backends::webgpu::wgsl::{
-    Checks, GROUP, Numbers, Wgsl, dispatch, element, fits, MOST_TURNS, line_of_groups, span,
-    stride,
+    Checks, GROUP, MOST_TURNS, Numbers, Wgsl, dispatch, element, fits, line_of_groups, span, stride,
 };
 use crate::backends::webgpu::{Place, Plan, Shader, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
@@ -104,11 +103,12 @@ impl<'a> Shape<'a> {
                  for (var i = first; i < s.depth; i += step) {{ acc = add(acc, {t}(x[base + element_in(i)]), i); }}\n"
             );
         }
-        let adds: String = ["x", "y", "z", "w"]
+        let adds = ["x", "y", "z", "w"]
             .iter()
             .enumerate()
             .map(|(i, part)| format!("acc = add(acc, {t}(v.{part}), 4u * i + {i}u);\n"))
-            .collect();
+            .collect::<Vec<_>>()
+            .concat();
         format!(
             "let base = result_in(result) / 4u; let fours = s.depth / 4u;\nvar acc = start();\n\
              for (var i = first; i < fours; i += step) {{\nlet v = x[base + i];\n{adds}}}\n"
@@ -150,8 +150,12 @@ impl<'a> Shape<'a> {
     fn subgroups(&self, label: &str) -> Shader {
         let lanes = self.lanes;
         let hand = |mask: u32| {
-            let fields: Vec<_> =
-                self.fold.fields.iter().map(|(f, _)| format!("subgroupShuffleXor(acc.{f}, {mask}u)")).collect();
+            let fields: Vec<_> = self
+                .fold
+                .fields
+                .iter()
+                .map(|(f, _)| format!("subgroupShuffleXor(acc.{f}, {mask}u)"))
+                .collect();
             format!("acc = join(acc, Acc({}));\n", fields.join(", "))
         };
         let within: String =
@@ -181,7 +185,8 @@ impl<'a> Shape<'a> {
                 "var acc = start();\nfor (var i = {first}; i < s.pieces; i += {step}) {{ acc = join(acc, parts[result * s.pieces + i]); }}\n"
             )
         };
-        let second = self.shader(format!("{label}: results")).read("parts", "Acc").write("y", self.fold.output);
+        let second =
+            self.shader(format!("{label}: results")).read("parts", "Acc").write("y", self.fold.output);
         let second = if self.workload.outputs()[0].dtype == DType::Bool {
             second.main(self.by_invocation(&from_parts("0u", "1u")))
         } else {
@@ -240,7 +245,10 @@ impl WebGpuKernel for Reduce {
         let in_order = !truth || workload.outputs()[0].is_contiguous();
         let checks = Checks::layouts(workload, limits)
             .needs(!scan, "one result, not one for each place")
-            .needs(accepts(kind, input), "a reduction of f32 or f16, or of 32-bit integers to a sum, an extreme or a truth value")
+            .needs(
+                accepts(kind, input),
+                "a reduction of f32 or f16, or of 32-bit integers to a sum, an extreme or a truth value",
+            )
             .needs(!half || limits.f16, "a device with 16-bit floats")
             .needs(in_order, "truth values without gaps");
         let turns = geometry.depth() / 64 + 64;
@@ -254,10 +262,17 @@ impl WebGpuKernel for Reduce {
                 .turns(turns),
             Who::TwoStages => checks
                 .needs(geometry.depth() >= LONG, "at least 1024 elements for each result")
-                .turns(geometry.depth() / MOST_PIECES + if truth { 4 * MOST_PIECES } else { MOST_PIECES / 64 })
-                .needs(geometry.results() * MOST_PIECES * 12 <= limits.storage_binding as usize, "pieces that fit one buffer"),
+                .turns(
+                    geometry.depth() / MOST_PIECES + if truth { 4 * MOST_PIECES } else { MOST_PIECES / 64 },
+                )
+                .needs(
+                    geometry.results() * MOST_PIECES * 12 <= limits.storage_binding as usize,
+                    "pieces that fit one buffer",
+                ),
         };
-        checks.needs(fits(limits, [64, 1, 1], 64 * 12), "workgroups of 64 and 768 bytes of their memory").done()
+        checks
+            .needs(fits(limits, [64, 1, 1], 64 * 12), "workgroups of 64 and 768 bytes of their memory")
+            .done()
     }
 
     fn space(&self, workload: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
@@ -265,7 +280,9 @@ impl WebGpuKernel for Reduce {
         let vector: &[u32] = if by_four(workload, &geometry) { &[4, 1] } else { &[1] };
         let space = ParameterSpace::single().axis(Knob::Vector, vector);
         let space = match self.who {
-            Who::TwoStages => space.axis(Knob::WorkgroupX, &[64]).axis(Knob::Split, &[4096, 1024, MOST_PIECES as u32]),
+            Who::TwoStages => {
+                space.axis(Knob::WorkgroupX, &[64]).axis(Knob::Split, &[4096, 1024, MOST_PIECES as u32])
+            }
             _ => space.axis(Knob::WorkgroupX, &[64, 256]),
         };
         space.constrained(|p| {
@@ -303,7 +320,8 @@ impl WebGpuKernel for Reduce {
             Who::TwoStages => {
                 let pieces = results * shape.pieces;
                 let (parts, last) = (Place::Scratch(0), if truth { by_invocation } else { results });
-                let first = dispatch(0, &[Place::Operand(0), parts], &numbers, line_of_groups(pieces.div_ceil(x)));
+                let first =
+                    dispatch(0, &[Place::Operand(0), parts], &numbers, line_of_groups(pieces.div_ceil(x)));
                 let second = dispatch(1, &[parts, Place::Operand(1)], &numbers, line_of_groups(last));
                 Plan {
                     shaders: shape.stages(self.name).to_vec(),

@@ -1,7 +1,9 @@
 //! Running results: each invocation walks along one line.
 
 use super::{Geometry, is_scan};
-use crate::backends::webgpu::wgsl::{Checks, FUNCTIONS, GROUP, Wgsl, dispatch, element, fits, line_of_groups, real};
+use crate::backends::webgpu::wgsl::{
+    Checks, FUNCTIONS, GROUP, Wgsl, dispatch, element, fits, line_of_groups, real,
+};
 use crate::backends::webgpu::{Place, Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::reduce::{ReduceKind, ScanKind};

@@ -61,10 +61,15 @@ fn every_kind_over_rows_and_columns() {
 fn long_rows() {
     for kind in kinds().into_iter().filter(|k| !matches!(k, ReduceKind::Cumulative(_) | ReduceKind::Prod)) {
         for n in [1024, 4099] {
-            assert!(agree(WEBGPU_KERNELS, &workload(kind, contiguous(DType::F32, &[2, n]), 1).unwrap()) > 0, "{kind}");
+            assert!(
+                agree(WEBGPU_KERNELS, &workload(kind, contiguous(DType::F32, &[2, n]), 1).unwrap()) > 0,
+                "{kind}"
+            );
         }
     }
-    assert!(agree(WEBGPU_KERNELS, &workload(ReduceKind::Sum, contiguous(DType::F32, &[300_000]), 1).unwrap()) > 0);
+    let long = workload(ReduceKind::Sum, contiguous(DType::F32, &[300_000]), 1).unwrap();
+    assert!(kernels::EACH.supports(&long, crate::backends::webgpu::testing::limits()).is_err());
+    assert!(agree(WEBGPU_KERNELS, &long) > 0);
 }
 
 #[test]
@@ -85,7 +90,10 @@ fn several_axes_ones_and_nothing() {
 #[test]
 fn other_types() {
     for dtype in [DType::I32, DType::U32, DType::F16] {
-        for kind in kinds().into_iter().filter(|k| fold::accepts(*k, dtype) && !matches!(k, ReduceKind::Cumulative(_))) {
+        for kind in kinds()
+            .into_iter()
+            .filter(|k| fold::accepts(*k, dtype) && !matches!(k, ReduceKind::Cumulative(_)))
+        {
             let w = workload(kind, contiguous(dtype, &[3, 1030]), 1).unwrap();
             assert!(agree(WEBGPU_KERNELS, &w) > 0, "{kind} of {dtype}");
         }

@@ -61,7 +61,15 @@ impl<'a> Layer<'a> {
         };
         let (x, y) = (&workload.inputs()[0], &workload.outputs()[0]);
         let weights = if attributes.cell == Cell::Lstm { 3 } else { 2 };
-        Self { workload, attributes, steps: x.shape[0], batch: x.shape[1], input: x.shape[2], hidden: y.shape[2], weights }
+        Self {
+            workload,
+            attributes,
+            steps: x.shape[0],
+            batch: x.shape[1],
+            input: x.shape[2],
+            hidden: y.shape[2],
+            weights,
+        }
     }
 
     fn desc(&self, operand: usize) -> &TensorDesc {
@@ -119,13 +127,16 @@ impl<'a> Layer<'a> {
         }
         for (name, operand) in [("h", 1), ("last", self.output(1))] {
             let desc = self.desc(operand);
-            numbers = numbers.with(format!("{name}_row"), stride(desc, 0)).with(format!("{name}_unit"), stride(desc, 1));
+            numbers = numbers
+                .with(format!("{name}_row"), stride(desc, 0))
+                .with(format!("{name}_unit"), stride(desc, 1));
         }
         if self.is_lstm() {
             for (name, operand) in [("c", 2), ("memory", self.output(2))] {
                 let desc = self.desc(operand);
-                numbers =
-                    numbers.with(format!("{name}_row"), stride(desc, 0)).with(format!("{name}_unit"), stride(desc, 1));
+                numbers = numbers
+                    .with(format!("{name}_row"), stride(desc, 0))
+                    .with(format!("{name}_unit"), stride(desc, 1));
             }
         }
         let y = self.desc(self.output(0));
@@ -186,7 +197,9 @@ impl<'a> Layer<'a> {
         if self.is_lstm() {
             wgsl = wgsl.write("memory", "f32");
         }
-        wgsl.with(FUNCTIONS).with("fn sigmoid(x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }").main(self.body(x))
+        wgsl.with(FUNCTIONS)
+            .with("fn sigmoid(x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }")
+            .main(self.body(x))
     }
 
     fn body(&self, x: u32) -> String {
@@ -196,7 +209,11 @@ impl<'a> Layer<'a> {
              let row = index / s.hidden; let unit = index % s.hidden;\nlet old = before[index];\n"
         );
         for g in 0..gates {
-            let bias = if self.attributes.bias { format!("b[({g}u * s.hidden + unit) * s.b_step]") } else { "0.0".into() };
+            let bias = if self.attributes.bias {
+                format!("b[({g}u * s.hidden + unit) * s.b_step]")
+            } else {
+                "0.0".into()
+            };
             let _ = writeln!(
                 text,
                 "var own{g} = {bias};\nlet w{g} = ({g}u * s.hidden + unit) * s.w_row;\n\
@@ -238,7 +255,11 @@ impl<'a> Layer<'a> {
         let mut places = vec![Place::Scratch(SUMS), Place::Operand(self.weights + 1)];
         places.extend(self.attributes.bias.then_some(Place::Operand(self.weights + 3)));
         places.extend(self.lengths().map(Place::Operand));
-        places.extend([Place::Scratch(STATES[i % 2]), Place::Scratch(STATES[(i + 1) % 2]), Place::Operand(self.output(0))]);
+        places.extend([
+            Place::Scratch(STATES[i % 2]),
+            Place::Scratch(STATES[(i + 1) % 2]),
+            Place::Operand(self.output(0)),
+        ]);
         places.extend(self.is_lstm().then_some(Place::Scratch(MEMORY)));
         dispatch(shader, &places, &self.numbers(step), groups)
     }
@@ -287,10 +308,17 @@ impl WebGpuKernel for Projected {
         let layer = Layer::of(workload);
         let sums = 4 * (layer.steps * layer.batch * layer.lines()) as u64;
         let taken = layer.product().is_some_and(|p| PRODUCTS.iter().any(|k| k.supports(&p, limits).is_ok()));
-        let reals = workload.operands().iter().enumerate().all(|(i, o)| o.dtype == DType::F32 || Some(i) == layer.lengths());
+        let reals = workload
+            .operands()
+            .iter()
+            .enumerate()
+            .all(|(i, o)| o.dtype == DType::F32 || Some(i) == layer.lengths());
         Checks::layouts(workload, limits)
             .needs(reals, "f32")
-            .needs(taken || layer.input == 0 || layer.steps * layer.batch == 0, "a product that the device can run")
+            .needs(
+                taken || layer.input == 0 || layer.steps * layer.batch == 0,
+                "a product that the device can run",
+            )
             .needs(sums <= limits.storage_binding.min(limits.buffer), "the sums of all steps in one buffer")
             .needs(fits(limits, [64, 1, 1], 0), "workgroups of 64")
             .turns(layer.hidden)
@@ -314,7 +342,10 @@ impl WebGpuKernel for Projected {
         let (input, hidden) = (layer.input as f64, layer.hidden as f64);
         // The weights of the states come from memory at every step, the others once.
         let again = (layer.steps * layer.lines()) as f64 * hidden * 4.0;
-        WebGpuCost { operations: 2.0 * rows * (input + hidden), bytes: workload.bytes() as f64 + again + 8.0 * rows }
+        WebGpuCost {
+            operations: 2.0 * rows * (input + hidden),
+            bytes: workload.bytes() as f64 + again + 8.0 * rows,
+        }
     }
 
     fn plan(&self, workload: &Workload, parameters: &Parameters, limits: &WebGpuLimits) -> Plan {
@@ -326,7 +357,8 @@ impl WebGpuKernel for Projected {
         let states = layer.batch * layer.hidden;
         let mut plan = Self::projection(&layer, parameters, limits);
         let bytes = |n: usize| 4 * n.max(1) as u64;
-        let own = [bytes(layer.steps * layer.batch * layer.lines()), bytes(states), bytes(states), bytes(states)];
+        let own =
+            [bytes(layer.steps * layer.batch * layer.lines()), bytes(states), bytes(states), bytes(states)];
         plan.scratch = own.into_iter().chain(plan.scratch).collect();
         let first = plan.shaders.len();
         let (begin, begin_places) = layer.begin();

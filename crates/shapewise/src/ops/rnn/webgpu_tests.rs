@@ -28,7 +28,9 @@ fn workload(attributes: RnnAttributes, [steps, batch, input, hidden]: [usize; 4]
 #[test]
 fn every_cell_both_ways() {
     for cell in Cell::ALL {
-        for (reverse, bias, lengths) in [(false, true, false), (true, false, false), (false, true, true), (true, true, true)] {
+        for (reverse, bias, lengths) in
+            [(false, true, false), (true, false, false), (false, true, true), (true, true, true)]
+        {
             let attributes = RnnAttributes { cell, reverse, bias, lengths };
             for sizes in [[5, 3, 4, 6], [1, 1, 1, 1], [4, 2, 9, 17]] {
                 assert!(agree(WEBGPU_KERNELS, &workload(attributes, sizes)) > 0, "{attributes} {sizes:?}");

@@ -55,16 +55,16 @@ for (var half = WX / 2u; half > 0u; half /= 2u) {
 let whole = settled(part[0]);
 ";
 
+/// Invocations of a workgroup.
+fn width(parameters: &Parameters) -> u32 {
+    parameters.get(Knob::WorkgroupX).unwrap_or(64)
+}
+
 fn lanes(limits: &WebGpuLimits) -> Option<u32> {
     limits.subgroup.filter(|(least, most)| least == most).map(|(_, most)| most)
 }
 
 impl Softmax {
-    /// Invocations of a row.
-    fn x(&self, parameters: &Parameters) -> u32 {
-        parameters.get(Knob::WorkgroupX).unwrap_or(64)
-    }
-
     /// The entry point; `name` is the type of the output.
     fn body(&self, geometry: &Geometry, x: u32, name: &str) -> String {
         let result = if geometry.attributes.log { LOGARITHM } else { "weight(v, whole.most) / whole.sum" };
@@ -167,15 +167,18 @@ impl WebGpuKernel for Softmax {
         let most = limits.invocations.min(limits.workgroup[0]).min(256) as usize;
         match self.who {
             Who::Invocation => checks.turns(2 * n),
-            Who::Workgroup => checks.turns(n / 32 + 16).needs(fits(limits, [64, 1, 1], 512), "workgroups of 64"),
-            Who::Registers => {
-                checks.needs(n <= HELD * most, "rows that fit the registers of a workgroup")
-                    .needs(fits(limits, [64, 1, 1], 512), "workgroups of 64")
+            Who::Workgroup => {
+                checks.turns(n / 32 + 16).needs(fits(limits, [64, 1, 1], 512), "workgroups of 64")
             }
-            Who::Subgroup => checks
-                .with_subgroups()
-                .needs(lanes(limits).is_some(), "subgroups of one size")
-                .needs(n <= HELD_BY_SUBGROUP * lanes(limits).unwrap_or(1) as usize, "rows that fit the registers of a subgroup"),
+            Who::Registers => checks
+                .needs(n <= HELD * most, "rows that fit the registers of a workgroup")
+                .needs(fits(limits, [64, 1, 1], 512), "workgroups of 64"),
+            Who::Subgroup => {
+                checks.with_subgroups().needs(lanes(limits).is_some(), "subgroups of one size").needs(
+                    n <= HELD_BY_SUBGROUP * lanes(limits).unwrap_or(1) as usize,
+                    "rows that fit the registers of a subgroup",
+                )
+            }
         }
         .done()
     }
@@ -189,8 +192,9 @@ impl WebGpuKernel for Softmax {
             Who::Workgroup => vec![64, 256],
         };
         ParameterSpace::single().axis(Knob::WorkgroupX, &widths).constrained(|p| {
-            let x = self.x(p);
-            let held = self.who != Who::Registers || (n <= HELD * x as usize && (x == 32 || n > x as usize / 2));
+            let x = width(p);
+            let held =
+                self.who != Who::Registers || (n <= HELD * x as usize && (x == 32 || n > x as usize / 2));
             fits(limits, [x, 1, 1], 8 * x) && held
         })
     }
@@ -203,7 +207,7 @@ impl WebGpuKernel for Softmax {
 
     fn plan(&self, workload: &Workload, parameters: &Parameters, _: &WebGpuLimits) -> Plan {
         let geometry = Geometry::of(workload);
-        let (rows, x) = (geometry.count(), self.x(parameters));
+        let (rows, x) = (geometry.count(), width(parameters));
         if rows * geometry.n == 0 {
             return Plan::default();
         }
@@ -213,7 +217,8 @@ impl WebGpuKernel for Softmax {
             "const WX = {x}u;\nfn is_nan(x: f32) -> bool {{ return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }}\n{ONLINE}{}",
             axes::places("row", &geometry.rows)
         );
-        let wgsl = Wgsl::new(self.name, [x, 1, 1]).read("x", name).write("y", name).numbers(&numbers).with(text);
+        let wgsl =
+            Wgsl::new(self.name, [x, 1, 1]).read("x", name).write("y", name).numbers(&numbers).with(text);
         let (wgsl, groups) = match self.who {
             Who::Invocation => (wgsl, rows.div_ceil(x as usize)),
             Who::Workgroup | Who::Registers => (wgsl.shared("part", "Acc", 8, x), rows),

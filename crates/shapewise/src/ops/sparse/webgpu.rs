@@ -105,9 +105,10 @@ fn checks<'a>(workload: &'a Workload, limits: &'a WebGpuLimits) -> Checks<'a> {
     let real = |o: &TensorDesc| o.dtype == DType::F32;
     let reals = real(&inputs[0]) && real(&inputs[1]) && workload.outputs().iter().all(real);
     let index = |o: &TensorDesc| o.dtype == DType::U32 && o.is_contiguous();
-    Checks::layouts(workload, limits)
-        .needs(reals, "values of f32")
-        .needs(inputs[0].is_contiguous() && index(&inputs[2]) && index(&inputs[3]), "u32 indices and values without gaps")
+    Checks::layouts(workload, limits).needs(reals, "values of f32").needs(
+        inputs[0].is_contiguous() && index(&inputs[2]) && index(&inputs[3]),
+        "u32 indices and values without gaps",
+    )
 }
 
 /// The reason against a format.
