@@ -111,10 +111,11 @@ impl WebGpuKernel for Depthwise {
         }
         let x = parameters.get(Knob::WorkgroupX).unwrap_or(64);
         let run = parameters.get(Knob::TileN).unwrap_or(1) as usize;
-        let zeros: String = (0..run).map(|j| format!("var c{j} = 0.0;\n")).collect();
-        let stores: String = (0..run)
+        let zeros = (0..run).map(|j| format!("var c{j} = 0.0;\n")).collect::<Vec<_>>().concat();
+        let stores = (0..run)
             .map(|j| format!("if (ow + {j}u < s.out_w) {{ y[to + {j}u * s.y4] = finish(c{j}, channel); }}\n"))
-            .collect();
+            .collect::<Vec<_>>()
+            .concat();
         let to = "let to = image * s.y0 + channel * s.y1 + od * s.y2 + oh * s.y3 + ow * s.y4;\n";
         let shader = g
             .shader(self.name(), [x, 1, 1])

@@ -145,7 +145,7 @@ impl Winograd {
             }
         }
         body.push_str(&transform(self.weights, "v", "u"));
-        self.store(&mut body, t, "s.o * s.c");
+        store(&mut body, t.alpha, "s.o * s.c");
         self.shader("weights", numbers).read("w", element(t.g.dtype)).write("u", "f32").main(body)
     }
 
@@ -175,17 +175,8 @@ impl Winograd {
             }
         }
         body.push_str(&transform(self.input, "v", "u"));
-        self.store(&mut body, t, "s.c * s.tiles");
+        store(&mut body, t.alpha, "s.c * s.tiles");
         self.shader("input", numbers).read("x", element(t.g.dtype)).write("u", "f32").main(body)
-    }
-
-    /// Each place of a transformed tile into its own matrix.
-    fn store(&self, body: &mut String, t: &Tiled, matrix: &str) {
-        for i in 0..t.alpha {
-            for j in 0..t.alpha {
-                let _ = writeln!(body, "u[{}u * {matrix} + index] = u{i}_{j};", i * t.alpha + j);
-            }
-        }
     }
 
     fn output(&self, t: &Tiled, numbers: &Numbers) -> Shader {
@@ -214,6 +205,15 @@ impl Winograd {
         let wgsl = self.shader("output", numbers).read("u", "f32");
         let wgsl = if t.g.attributes.bias { wgsl.read("bias", name) } else { wgsl };
         wgsl.write("y", name).with(t.g.finish()).main(body)
+    }
+}
+
+/// Each place of a transformed tile into its own matrix.
+fn store(body: &mut String, alpha: usize, matrix: &str) {
+    for i in 0..alpha {
+        for j in 0..alpha {
+            let _ = writeln!(body, "u[{}u * {matrix} + index] = u{i}_{j};", i * alpha + j);
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn function(program: &Program, workload: &Workload) -> String {
             Source::Step(i) => Some(types[i as usize]),
             Source::Constant(_) => None,
         });
-        let value = expression(program, step, dtype.unwrap_or(DType::F32));
+        let value = expression(program, *step, dtype.unwrap_or(DType::F32));
         let _ = writeln!(text, "let t{i} = {value};");
     }
     let _ = writeln!(text, "return t{};\n}}", program.steps().len() - 1);
@@ -58,7 +58,7 @@ fn constant(x: f64, dtype: DType) -> String {
 }
 
 /// One step on arguments of a type.
-fn expression(program: &Program, step: &Step, dtype: DType) -> String {
+fn expression(program: &Program, step: Step, dtype: DType) -> String {
     let of = |source: Source, dtype: DType| match source {
         Source::Input(i) => format!("x{i}_"),
         Source::Step(i) => format!("t{i}"),

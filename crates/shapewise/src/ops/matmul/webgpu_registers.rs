@@ -22,21 +22,17 @@ pub(super) struct Tile {
     pub columns: u32,
     /// Neighbours that one load takes, 1 or 4.
     pub vector: u32,
-    /// Steps of the sum in one turn of its loop.
-    pub unroll: u32,
 }
 
 impl Tile {
     pub fn of(parameters: &Parameters) -> Self {
         let get = |knob, otherwise| parameters.get(knob).unwrap_or(otherwise);
-        let vector = get(Knob::Vector, 1);
         Self {
             x: get(Knob::WorkgroupX, 8),
             y: get(Knob::WorkgroupY, 1),
             rows: get(Knob::TileM, 8),
             columns: get(Knob::TileN, 8),
-            vector,
-            unroll: if vector == 4 { 4 } else { get(Knob::Unroll, 1) },
+            vector: get(Knob::Vector, 1),
         }
     }
 
@@ -86,22 +82,11 @@ impl Tile {
             let body = self.four_steps();
             return format!("for (var k = start; k < until; k += 4u) {{\n{body}}}\n");
         }
-        let one = |offset: u32| self.step(&if offset == 0 { "k".into() } else { format!("(k + {offset}u)") });
-        if self.unroll == 1 {
-            return format!("for (var k = start; k < until; k++) {{\n{}}}\n", one(0));
-        }
-        let many: String = (0..self.unroll).map(|u| format!("{{\n{}}}\n", one(u))).collect();
-        let unroll = self.unroll;
-        format!(
-            "let whole = start + (until - start) / {unroll}u * {unroll}u;\n\
-             for (var k = start; k < whole; k += {unroll}u) {{\n{many}}}\n\
-             for (var k = whole; k < until; k++) {{\n{}}}\n",
-            one(0)
-        )
+        format!("for (var k = start; k < until; k++) {{\n{}}}\n", self.step())
     }
 
-    fn step(&self, k: &str) -> String {
-        let mut text = format!("let ka = {k} * s.a_cs;\nlet kb = {k} * s.b_rs;\n");
+    fn step(&self) -> String {
+        let mut text = String::from("let ka = k * s.a_cs;\nlet kb = k * s.b_rs;\n");
         for j in 0..self.vectors() {
             let _ = writeln!(text, "let y{j} = f32(b[b{j} + kb]);");
         }

@@ -46,7 +46,7 @@ workgroupBarrier();
 
 /// Tile and depth of a point; columns of an invocation are vectors of four.
 fn cut(parameters: &Parameters) -> (Tile, u32) {
-    let tile = Tile { vector: 4, unroll: 1, ..Tile::of(parameters) };
+    let tile = Tile { vector: 4, ..Tile::of(parameters) };
     (tile, parameters.get(Knob::BlockK).unwrap_or(8))
 }
 
@@ -92,7 +92,8 @@ impl Shared {
                     let at = format!("({column} + {i}u)");
                     format!("if ({at} < s.n) {{ {} }}\n", one(row, &at, &format!("{sum}.{part}")))
                 })
-                .collect()
+                .collect::<Vec<_>>()
+                .concat()
         };
         format!(
             "{GROUP}{}if (rest >= s.count) {{ return; }}\n{}{sums}\

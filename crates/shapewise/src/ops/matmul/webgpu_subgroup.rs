@@ -18,7 +18,7 @@ const LONGEST: u32 = 2048;
 
 /// A workgroup is one line of invocations along the columns.
 fn tile(parameters: &Parameters) -> Tile {
-    Tile { y: 1, vector: 1, unroll: 1, ..Tile::of(parameters) }
+    Tile { y: 1, vector: 1, ..Tile::of(parameters) }
 }
 
 /// Each lane loads one element of every row, which all read in turn; what is left of the sum goes step by step.

@@ -45,6 +45,15 @@ fn shapes_of_every_kind() {
 }
 
 #[test]
+fn large_and_longer_than_a_loop_may_be() {
+    assert!(agree(WEBGPU_KERNELS, &workload(DType::F32, 130, 257, 140, PLAIN)) > 0);
+    let long = workload(DType::F32, 2, 70_000, 3, PLAIN);
+    let limits = crate::backends::webgpu::testing::limits();
+    assert!(naive::NAIVE.supports(&long, limits).unwrap_err().to_string().contains("65000"));
+    assert!(agree(WEBGPU_KERNELS, &long) > 0);
+}
+
+#[test]
 fn bias_and_every_activation() {
     let slope = Activation::LeakyRelu { slope: 0.25 };
     for activation in

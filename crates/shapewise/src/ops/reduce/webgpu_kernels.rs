@@ -103,11 +103,12 @@ impl<'a> Shape<'a> {
                  for (var i = first; i < s.depth; i += step) {{ acc = add(acc, {t}(x[base + element_in(i)]), i); }}\n"
             );
         }
-        let adds: String = ["x", "y", "z", "w"]
+        let adds = ["x", "y", "z", "w"]
             .iter()
             .enumerate()
             .map(|(i, part)| format!("acc = add(acc, {t}(v.{part}), 4u * i + {i}u);\n"))
-            .collect();
+            .collect::<Vec<_>>()
+            .concat();
         format!(
             "let base = result_in(result) / 4u; let fours = s.depth / 4u;\nvar acc = start();\n\
              for (var i = first; i < fours; i += step) {{\nlet v = x[base + i];\n{adds}}}\n"

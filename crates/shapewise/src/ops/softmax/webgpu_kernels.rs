@@ -55,16 +55,16 @@ for (var half = WX / 2u; half > 0u; half /= 2u) {
 let whole = settled(part[0]);
 ";
 
+/// Invocations of a workgroup.
+fn width(parameters: &Parameters) -> u32 {
+    parameters.get(Knob::WorkgroupX).unwrap_or(64)
+}
+
 fn lanes(limits: &WebGpuLimits) -> Option<u32> {
     limits.subgroup.filter(|(least, most)| least == most).map(|(_, most)| most)
 }
 
 impl Softmax {
-    /// Invocations of a row.
-    fn x(&self, parameters: &Parameters) -> u32 {
-        parameters.get(Knob::WorkgroupX).unwrap_or(64)
-    }
-
     /// The entry point; `name` is the type of the output.
     fn body(&self, geometry: &Geometry, x: u32, name: &str) -> String {
         let result = if geometry.attributes.log { LOGARITHM } else { "weight(v, whole.most) / whole.sum" };
@@ -192,7 +192,7 @@ impl WebGpuKernel for Softmax {
             Who::Workgroup => vec![64, 256],
         };
         ParameterSpace::single().axis(Knob::WorkgroupX, &widths).constrained(|p| {
-            let x = self.x(p);
+            let x = width(p);
             let held =
                 self.who != Who::Registers || (n <= HELD * x as usize && (x == 32 || n > x as usize / 2));
             fits(limits, [x, 1, 1], 8 * x) && held
@@ -207,7 +207,7 @@ impl WebGpuKernel for Softmax {
 
     fn plan(&self, workload: &Workload, parameters: &Parameters, _: &WebGpuLimits) -> Plan {
         let geometry = Geometry::of(workload);
-        let (rows, x) = (geometry.count(), self.x(parameters));
+        let (rows, x) = (geometry.count(), width(parameters));
         if rows * geometry.n == 0 {
             return Plan::default();
         }

@@ -23,6 +23,11 @@ fn width(parameters: &Parameters) -> u32 {
     parameters.get(Knob::TileN).unwrap_or(1)
 }
 
+/// Invocations of a workgroup.
+fn invocations(parameters: &Parameters) -> u32 {
+    parameters.get(Knob::WorkgroupX).unwrap_or(64)
+}
+
 fn lanes(limits: &WebGpuLimits) -> Option<u32> {
     limits.subgroup.filter(|(least, most)| least == most).map(|(_, most)| most)
 }
@@ -74,13 +79,14 @@ fn first_of(row: u32) -> u32 {
 
 impl Rows {
     fn body(&self, g: &Geometry, x: u32, width: u32) -> String {
-        let sums: String = (0..width).map(|c| format!("var sum{c} = 0.0;\n")).collect();
+        let sums = (0..width).map(|c| format!("var sum{c} = 0.0;\n")).collect::<Vec<_>>().concat();
         let strips = format!("let strips = (s.n + {width}u - 1u) / {width}u;\n");
         let walk = entries(g.format, width);
         if !self.subgroup {
-            let writes: String = (0..width)
+            let writes = (0..width)
                 .map(|c| format!("if (j + {c}u < s.n) {{ finish(row, j + {c}u, sum{c}); }}\n"))
-                .collect();
+                .collect::<Vec<_>>()
+                .concat();
             return format!(
                 "{GROUP}{strips}let index = line * {x}u + lane;\nlet row = index / strips; let j = index % strips * {width}u;\n\
                  if (row >= s.rows) {{ return; }}\nlet first = 0u; let step = 1u;\n{sums}{walk}{writes}"
@@ -92,17 +98,14 @@ impl Rows {
                 let _ = writeln!(joins, "sum{c} += subgroupShuffleXor(sum{c}, {mask}u);");
             }
         }
-        let writes: String = (0..width)
+        let writes = (0..width)
             .map(|c| format!("if (lane == 0u && j + {c}u < s.n) {{ finish(row, j + {c}u, sum{c}); }}\n"))
-            .collect();
+            .collect::<Vec<_>>()
+            .concat();
         format!(
             "{GROUP}{strips}let row = line / strips; let j = line % strips * {width}u;\n\
              if (row >= s.rows) {{ return; }}\nlet first = lane; let step = {x}u;\n{sums}{walk}{joins}{writes}"
         )
-    }
-
-    fn x(&self, parameters: &Parameters) -> u32 {
-        parameters.get(Knob::WorkgroupX).unwrap_or(64)
     }
 }
 
@@ -146,7 +149,7 @@ impl WebGpuKernel for Rows {
         ParameterSpace::single()
             .axis(Knob::TileN, widths)
             .axis(Knob::WorkgroupX, &x)
-            .constrained(|p| fits(limits, [self.x(p), 1, 1], 0))
+            .constrained(|p| fits(limits, [invocations(p), 1, 1], 0))
     }
 
     fn cost(&self, workload: &Workload, _: &Parameters) -> WebGpuCost {
@@ -158,7 +161,7 @@ impl WebGpuKernel for Rows {
         if g.rows * g.n == 0 {
             return Plan::default();
         }
-        let (x, width) = (self.x(parameters), width(parameters));
+        let (x, width) = (invocations(parameters), width(parameters));
         let numbers = g.numbers(workload);
         let wgsl = g.shader(self.name, x, &numbers);
         let wgsl = if g.format == SparseFormat::Coo { wgsl.with(FIRST_OF) } else { wgsl };

@@ -54,7 +54,7 @@ fn matrix(rows: usize, columns: usize, sparse: usize) -> SparseMatrix {
     let (mut offsets, mut indices) = (vec![0u32], Vec::new());
     for row in 0..rows {
         indices.extend(
-            (0..columns as u32).filter(|c| (row * 7 + *c as usize * 13 + row * *c as usize) % sparse == 0),
+            (0..columns as u32).filter(|&c| (row * 7 + c as usize * (13 + row)).is_multiple_of(sparse)),
         );
         offsets.push(indices.len() as u32);
     }
@@ -75,6 +75,21 @@ fn vectors_and_matrices() {
         let w = asked(|rt| drop(rt.sparse_matmul(&a, &x).unwrap()));
         assert!(agree(WEBGPU_KERNELS, &w) >= 3, "{rows} {columns} {sparse} {n}");
     }
+}
+
+#[test]
+fn other_formats() {
+    let a = matrix(12, 20, 3);
+    let x = Tensor::full(1.0f32, &[20, 5]).unwrap();
+    for format in [SparseFormat::Coo, SparseFormat::Ell, SparseFormat::Bsr { rows: 3, columns: 4 }] {
+        let stored = a.to_format(format).unwrap();
+        let w = asked(|rt| drop(rt.sparse_matmul(&stored, &x).unwrap()));
+        assert!(agree(WEBGPU_KERNELS, &w) > 0, "{format}");
+    }
+    let turned = a.to_format(SparseFormat::Csc).unwrap();
+    let w = asked(|rt| drop(rt.sparse_matmul(&turned, &x).unwrap()));
+    let limits = crate::backends::webgpu::testing::limits();
+    assert!(rows::ROWS.supports(&w, limits).unwrap_err().to_string().contains("csc"));
 }
 
 #[test]
