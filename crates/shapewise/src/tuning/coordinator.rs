@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::characteristics::Bound;
 use super::constraints::{ConstraintKind, TuningConstraints, TuningError};
-use super::search::{Found, Point, SearchSettings, SoFar, Stop, median, search};
+use super::search::{Found, Point, Sampled, SearchSettings, SoFar, Stop, median, search};
 use super::workbench::Workbench;
 use crate::ops::Workload;
 use crate::selection::Candidate;
@@ -141,7 +141,6 @@ struct Job {
     workload: Workload,
     candidates: Vec<Candidate>,
     points: Vec<Point>,
-    samples: Vec<Vec<f64>>,
     trials: usize,
     /// What is left to gain, as a share of its time.
     left: f64,
@@ -226,7 +225,6 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
             weight,
             calls: task.calls,
             workload: task.workload.clone(),
-            samples: vec![Vec::new(); points.len()],
             left: hoped(&points),
             candidates,
             points,
@@ -293,10 +291,9 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
         for sampled in &found.sampled {
             let point = sampled.point;
             new += usize::from(job.points[point].known.is_none());
-            job.samples[point].extend(&sampled.samples);
-            let all = &job.samples[point];
-            job.points[point].known = median(all).map(|seconds| (seconds, all.len() as u32));
-            self.bench.keep(&job.workload, &candidates[point], &sampled.samples);
+            let before = job.points[point].known.map_or(0, |known| known.1);
+            job.points[point].known = Some((sampled.seconds, before + sampled.samples.len() as u32));
+            self.bench.keep(&job.workload, &candidates[point], &steady(sampled));
         }
         for (point, reason) in &found.refused {
             if job.points[*point].refused.is_none() {
@@ -307,6 +304,12 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
         job.trials += new;
         new
     }
+}
+
+/// The samples as they compare with those of other candidates, scattered as they were.
+fn steady(sampled: &Sampled) -> Vec<f64> {
+    let middle = median(&sampled.samples).unwrap_or(sampled.seconds);
+    sampled.samples.iter().map(|sample| sample * sampled.seconds / middle).collect()
 }
 
 /// The gain that the models promise before anything is measured: default ÷ best, as a share; all where nothing is known.
