@@ -26,19 +26,20 @@ pub(super) fn finish(run: &mut Run<'_>) {
         if over || run.cancelled || racers.iter().filter(|r| !r.out).count() < 2 {
             break;
         }
-        for i in 0..racers.len() {
-            if i == 0 || !racers[i].out {
-                let time = run.sample(racers[i].point);
-                racers[i].out |= time.is_none();
-                racers[i].times.extend(time);
+        for (i, racer) in racers.iter_mut().enumerate() {
+            if i == 0 || !racer.out {
+                let time = run.sample(racer.point);
+                racer.out |= time.is_none();
+                racer.times.extend(time);
             }
         }
         if run.refused[best].is_some() {
             return;
         }
         let lead = leader(&racers);
-        for i in 0..racers.len() {
-            racers[i].out |= i != lead && is_behind(&racers[i].times, &racers[lead].times);
+        let ahead = racers[lead].times.clone();
+        for (i, racer) in racers.iter_mut().enumerate() {
+            racer.out |= i != lead && is_behind(&racer.times, &ahead);
         }
     }
     if racers[0].times.is_empty() {
