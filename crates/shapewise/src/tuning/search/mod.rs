@@ -258,7 +258,7 @@ impl<'a> Run<'a> {
     /// Tries some points in turns, so that all of them see the same disturbances. The best so far takes part, or the first
     /// of the points where there is none yet.
     fn trials(&mut self, batch: &[usize]) {
-        let Some(leader) = self.best().or(batch.first().copied()) else { return };
+        let Some(leader) = batch.first().map(|&first| self.best().unwrap_or(first)) else { return };
         let mut racing: Vec<usize> = batch.iter().copied().filter(|&p| p != leader).collect();
         let mut calm = 0;
         for round in 0..2 * self.settings.samples {
