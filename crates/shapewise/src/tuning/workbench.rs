@@ -129,8 +129,10 @@ mod tests {
     use crate::selection::KernelHandle;
     use crate::tensor::DType;
 
+    type Launch = fn(&mut Call<'_>) -> Result<(), KernelError>;
+
     /// A kernel that does one wrong thing.
-    struct Bad(fn(&mut Call<'_>) -> Result<(), KernelError>);
+    struct Bad(Launch);
 
     impl Kernel for Bad {
         fn name(&self) -> &'static str {
@@ -159,10 +161,10 @@ mod tests {
         let (runtime, workload) = (runtime(), matmul(33, 17, 65));
         let candidates = runtime.selector().candidates(&workload).unwrap();
         let mut trial = CpuTrial::new(&workload, &candidates, runtime.device()).unwrap();
-        for point in 0..candidates.len() {
+        for (point, candidate) in candidates.iter().enumerate() {
             for _ in 0..2 {
                 let seconds = trial.sample(point).unwrap();
-                assert!(seconds > 0.0, "{}: {seconds}", candidates[point].kernel.name());
+                assert!(seconds > 0.0, "{}: {seconds}", candidate.kernel.name());
             }
         }
     }
@@ -171,7 +173,7 @@ mod tests {
     fn what_is_wrong_fails_or_panics_is_refused_with_the_reason() {
         let (runtime, workload) = (runtime(), relu(&[64], None));
         let mut candidates = runtime.selector().candidates(&workload).unwrap();
-        let bad: [fn(&mut Call<'_>) -> Result<(), KernelError>; 3] = [
+        let bad: [Launch; 3] = [
             |call| {
                 call.output::<f32>(0)?.fill(7.0);
                 Ok(())
