@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::characteristics::Bound;
 use super::constraints::{ConstraintKind, TuningConstraints, TuningError};
-use super::search::{Found, Point, SearchSettings, SoFar, Stop, median, search};
+use super::search::{Found, Point, Sampled, SearchSettings, SoFar, Stop, median, search};
 use super::workbench::Workbench;
 use crate::ops::Workload;
 use crate::selection::Candidate;
@@ -69,6 +69,8 @@ pub struct Ranked {
 /// What was found for one workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TunedWorkload {
+    /// The device's name.
+    pub device: String,
     /// The workload in words.
     pub workload: String,
     /// What limits it.
@@ -98,9 +100,7 @@ pub struct TunedWorkload {
 /// The outcome of a campaign.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TuningReport {
-    /// The device's name.
-    pub device: String,
-    /// One entry for each task, in their order.
+    /// One entry for each device and task, in their order.
     pub workloads: Vec<TunedWorkload>,
     /// Points measured, all workloads together.
     pub trials: usize,
@@ -123,9 +123,9 @@ const TURN: usize = 8;
 /// Entries of a leaderboard.
 const LEADERS: usize = 10;
 
-/// Tunes workloads on a workbench.
-pub struct Coordinator<'a, W: Workbench> {
-    bench: &'a W,
+/// Tunes workloads on one or several workbenches.
+pub struct Coordinator<'a> {
+    benches: Vec<&'a dyn Workbench>,
     /// How each search goes; its trials and time are the budget's.
     pub settings: SearchSettings,
     /// What candidates must keep to.
@@ -135,13 +135,14 @@ pub struct Coordinator<'a, W: Workbench> {
 /// One workload on its way.
 struct Job {
     place: usize,
+    /// Which of the workbenches.
+    bench: usize,
     name: String,
     weight: f64,
     calls: Option<f64>,
     workload: Workload,
     candidates: Vec<Candidate>,
     points: Vec<Point>,
-    samples: Vec<Vec<f64>>,
     trials: usize,
     /// What is left to gain, as a share of its time.
     left: f64,
@@ -150,10 +151,21 @@ struct Job {
     error: Option<String>,
 }
 
-impl<'a, W: Workbench> Coordinator<'a, W> {
+impl<'a> Coordinator<'a> {
     /// With the usual settings and no constraints.
-    pub fn new(bench: &'a W) -> Self {
-        Self { bench, settings: SearchSettings::default(), constraints: TuningConstraints::default() }
+    pub fn new(bench: &'a dyn Workbench) -> Self {
+        Self {
+            benches: vec![bench],
+            settings: SearchSettings::default(),
+            constraints: TuningConstraints::default(),
+        }
+    }
+
+    /// The same on one more device, under the same budget.
+    #[must_use]
+    pub fn and(mut self, bench: &'a dyn Workbench) -> Self {
+        self.benches.push(bench);
+        self
     }
 
     /// Tunes the tasks until the budget is used up or nothing is left to gain. `listen` hears of each trial and ends the
@@ -165,7 +177,9 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
         listen: &mut dyn FnMut(&TuningProgress<'_>) -> bool,
     ) -> TuningReport {
         let started = Instant::now();
-        let mut jobs: Vec<Job> = tasks.iter().enumerate().map(|(i, task)| self.job(i, task)).collect();
+        let each =
+            (0..self.benches.len()).flat_map(|bench| tasks.iter().enumerate().map(move |task| (bench, task)));
+        let mut jobs: Vec<Job> = each.map(|(bench, (place, task))| self.job(bench, place, task)).collect();
         let (mut trials, mut cancelled) = (0, false);
         while !cancelled {
             let time = budget.time.map(|time| time.saturating_sub(started.elapsed()));
@@ -192,13 +206,16 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
             });
             trials += turn;
         }
-        let workloads = jobs.into_iter().map(|job| job.result(&self.constraints)).collect();
-        let seconds = started.elapsed().as_secs_f64();
-        TuningReport { device: self.bench.info().name.clone(), workloads, trials, seconds, cancelled }
+        let result = |job: Job| {
+            let device = self.benches[job.bench].info().name.clone();
+            job.result(device, &self.constraints)
+        };
+        let workloads = jobs.into_iter().map(result).collect();
+        TuningReport { workloads, trials, seconds: started.elapsed().as_secs_f64(), cancelled }
     }
 
-    fn job(&self, place: usize, task: &TuningTask) -> Job {
-        let (candidates, error) = match self.bench.candidates(&task.workload) {
+    fn job(&self, bench: usize, place: usize, task: &TuningTask) -> Job {
+        let (candidates, error) = match self.benches[bench].candidates(&task.workload) {
             Ok(candidates) => (candidates, None),
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
@@ -222,11 +239,11 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
         let weight = if task.weight.is_finite() { task.weight.max(0.0) } else { 0.0 };
         Job {
             place,
+            bench,
             name: task.workload.to_string(),
             weight,
             calls: task.calls,
             workload: task.workload.clone(),
-            samples: vec![Vec::new(); points.len()],
             left: hoped(&points),
             candidates,
             points,
@@ -262,7 +279,8 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
     ) -> usize {
         let candidates = std::mem::take(&mut job.candidates);
         let workload = job.workload.clone();
-        let trial = self.bench.trial(&workload, &candidates);
+        let bench = self.benches[job.bench];
+        let trial = bench.trial(&workload, &candidates);
         let found = trial
             .map(|mut trial| search(&job.points, settings, &mut *trial, &mut |so_far| listen(job, so_far)));
         let found = match found {
@@ -274,7 +292,7 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
             }
         };
         let measured = self.keep(job, &candidates, &found);
-        self.bench.settle(&workload);
+        bench.settle(&workload);
         job.candidates = candidates;
         job.left = match found.stop {
             // A turn that found nothing worth looking for ends the workload, one that measured nothing as well.
@@ -293,20 +311,25 @@ impl<'a, W: Workbench> Coordinator<'a, W> {
         for sampled in &found.sampled {
             let point = sampled.point;
             new += usize::from(job.points[point].known.is_none());
-            job.samples[point].extend(&sampled.samples);
-            let all = &job.samples[point];
-            job.points[point].known = median(all).map(|seconds| (seconds, all.len() as u32));
-            self.bench.keep(&job.workload, &candidates[point], &sampled.samples);
+            let before = job.points[point].known.map_or(0, |known| known.1);
+            job.points[point].known = Some((sampled.seconds, before + sampled.samples.len() as u32));
+            self.benches[job.bench].keep(&job.workload, &candidates[point], &steady(sampled));
         }
         for (point, reason) in &found.refused {
             if job.points[*point].refused.is_none() {
-                self.bench.refuse(&job.workload, &candidates[*point], reason);
+                self.benches[job.bench].refuse(&job.workload, &candidates[*point], reason);
                 job.points[*point].refused = Some(reason.clone());
             }
         }
         job.trials += new;
         new
     }
+}
+
+/// The samples as they compare with those of other candidates, scattered as they were.
+fn steady(sampled: &Sampled) -> Vec<f64> {
+    let middle = median(&sampled.samples).unwrap_or(sampled.seconds);
+    sampled.samples.iter().map(|sample| sample * sampled.seconds / middle).collect()
 }
 
 /// The gain that the models promise before anything is measured: default ÷ best, as a share; all where nothing is known.
@@ -342,7 +365,7 @@ impl Job {
         })
     }
 
-    fn result(self, constraints: &TuningConstraints) -> TunedWorkload {
+    fn result(self, device: String, constraints: &TuningConstraints) -> TunedWorkload {
         let mut order: Vec<usize> = (0..self.points.len()).filter(|&p| self.seconds(p).is_some()).collect();
         order.sort_by(|&a, &b| self.seconds(a).unwrap_or(0.0).total_cmp(&self.seconds(b).unwrap_or(0.0)));
         let mut leaderboard: Vec<Ranked> =
@@ -361,6 +384,7 @@ impl Job {
         });
         let bound = self.candidates.first().and_then(|c| c.terms).map(|terms| Bound::of(&terms));
         TunedWorkload {
+            device,
             bound,
             default,
             best,

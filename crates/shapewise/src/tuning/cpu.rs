@@ -8,22 +8,13 @@ use super::constraints::{OptimisationLevel, TuningConstraints, TuningError};
 use super::feedback::Book;
 use super::strategy::{BackendPlan, Proposal, Proposed, Proposes};
 use crate::Result;
+use crate::backends::cpu::schedule::Schedule;
 use crate::backends::cpu::simd::Isa;
 use crate::device::{BackendKind, DeviceInfo};
 use crate::modelling::{Roofs, Terms};
 use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
 use crate::sensors::{PowerMode, SystemState};
 use crate::tensor::DType;
-
-/// How pieces of work are given to threads; the numbers of [`Knob::Schedule`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Schedule {
-    /// One piece for each thread.
-    Static = 0,
-    /// Several pieces for each thread; whoever is free takes the next.
-    Dynamic = 1,
-}
 
 /// Where memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -107,6 +98,24 @@ impl CpuStrategy {
         Some(terms)
     }
 
+    /// Schedules differ by little before anything is measured, so only their order counts. Threads of several NUMA nodes
+    /// begin with what is near; work that differs from piece to piece is taken piece by piece; even work among
+    /// disturbed threads in parts that grow smaller; and even work on a machine of its own in one share each.
+    fn unfit(&self, schedule: Schedule, traits: &Characteristics, state: &SystemState) -> f64 {
+        let uneven = matches!(traits.pattern, AccessPattern::Sparse | AccessPattern::Random);
+        let others = state.load.zip(state.own_load).is_some_and(|(all, own)| all - own > 0.1);
+        let fits = if self.device.numa.len() > 1 {
+            Schedule::Stealing
+        } else if uneven {
+            Schedule::Dynamic
+        } else if others || state.throttled == Some(true) {
+            Schedule::Guided
+        } else {
+            Schedule::Static
+        };
+        if schedule == fits { 1.0 } else { 1.0 + 1e-3 }
+    }
+
     fn proposal(
         &self,
         traits: &Characteristics,
@@ -136,7 +145,7 @@ impl CpuStrategy {
             parameters,
             plan: BackendPlan::Cpu(CpuPlan { threads, isa, schedule, memory }),
             seconds,
-            order: time * weight(mode, threads) * unfit(schedule, traits, state),
+            order: time * weight(mode, threads) * self.unfit(schedule, traits, state),
             memory: traits.bytes as u64,
             threads,
         }
@@ -159,7 +168,7 @@ impl Proposes for CpuStrategy {
         let halves = std::iter::successors(Some(useful), |&n| (n > 1).then_some(n / 2));
         let mut proposals = Vec::new();
         for threads in halves {
-            for schedule in [Schedule::Static, Schedule::Dynamic] {
+            for schedule in Schedule::ALL {
                 if threads > 1 || schedule == Schedule::Static {
                     proposals.push(self.proposal(&traits, state, mode, threads, schedule));
                 }
@@ -213,16 +222,6 @@ fn weight(mode: PowerMode, threads: usize) -> f64 {
     (threads as f64).powf(power)
 }
 
-/// What a schedule loses: with one piece each, all threads wait for one that others disturb or that got more entries;
-/// with more pieces, each is handed over. Only the order of the two counts.
-fn unfit(schedule: Schedule, traits: &Characteristics, state: &SystemState) -> f64 {
-    let uneven = matches!(traits.pattern, AccessPattern::Sparse | AccessPattern::Random);
-    let others = state.load.zip(state.own_load).is_some_and(|(all, own)| all - own > 0.1);
-    let disturbed = uneven || others || state.throttled == Some(true);
-    let fits = if disturbed { Schedule::Dynamic } else { Schedule::Static };
-    if schedule == fits { 1.0 } else { 1.0 + 1e-3 }
-}
-
 /// Rows, columns and depth of cache blocks: a panel of the right operand in half of the first cache, a block of the left
 /// one in a quarter of the second, and a block of the right one in a quarter of the third.
 fn blocks(device: &DeviceInfo, isa: Isa, dtype: DType) -> [u32; 3] {
@@ -242,6 +241,7 @@ mod tests {
     use super::super::testing::{device, matmul, relu};
     use super::super::{BackendTuningStrategy, TuningRecommendation};
     use super::*;
+    use crate::device::NumaNode;
 
     fn ask(
         workload: &Workload,
@@ -289,7 +289,7 @@ mod tests {
         let none = TuningConstraints::default();
         let found = ask(&work, &busy, &none);
         assert_eq!(found.best.parameters.get(Knob::Threads), Some(4), "half of eight are free");
-        assert_eq!(found.best.parameters.get(Knob::Schedule), Some(Schedule::Dynamic as u32));
+        assert_eq!(found.best.parameters.get(Knob::Schedule), Some(Schedule::Guided as u32));
         let quiet = SystemState { load: Some(0.25), own_load: Some(0.25), ..Default::default() };
         assert_eq!(
             ask(&work, &quiet, &none).best.parameters.get(Knob::Schedule),
@@ -297,6 +297,16 @@ mod tests {
         );
         let full = SystemState { load: Some(1.0), own_load: Some(0.0), ..Default::default() };
         assert_eq!(threads(&work, &full, &none), 1);
+    }
+
+    #[test]
+    fn several_numa_nodes_keep_work_near_its_memory() {
+        let node = |id| NumaNode { id, cpus: vec![2 * id, 2 * id + 1], memory: None };
+        let mut strategy = CpuStrategy::new(DeviceInfo { numa: vec![node(0), node(1)], ..device() });
+        let (state, none) = (SystemState::default(), TuningConstraints::default());
+        let found = strategy.tune_for_workload(&matmul(512, 512, 512), &state, &none).unwrap();
+        let BackendPlan::Cpu(plan) = found.best.plan else { panic!() };
+        assert_eq!(plan.schedule, Schedule::Stealing);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use constraints::{Accuracy, ConstraintKind, OptimisationLevel, TuningConstra
 pub use coordinator::{
     Coordinator, Ranked, TunedWorkload, TuningBudget, TuningProgress, TuningReport, TuningTask,
 };
-pub use cpu::{CpuPlan, CpuStrategy, MemoryPlan, Schedule};
+pub use cpu::{CpuPlan, CpuStrategy, MemoryPlan};
 pub use cuda::{CudaDevice, CudaPlan, CudaStrategy, HostMemory, TensorType};
 pub use feedback::{Feedback, TuningMetrics};
 pub use metal::{MetalDevice, MetalFamily, MetalLimits, MetalPlan, MetalStrategy, StorageMode};

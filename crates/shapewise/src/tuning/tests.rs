@@ -305,16 +305,12 @@ fn measured_energy_makes_power_a_choice() {
     assert!(matches!(error, TuningError::Unknown { constraint: ConstraintKind::Power, .. }), "{error}");
     let none = TuningConstraints::default();
     let found = strategy.tune_for_workload(&workload, &state, &none).unwrap();
-    for alternative in std::iter::once(&found.best).chain(&found.alternatives) {
-        let seconds = alternative.expected.unwrap().seconds;
-        let watts = 8.0 * alternative.parameters.threads() as f64;
-        let feedback = Feedback {
-            workload: workload.clone(),
-            parameters: alternative.parameters.clone(),
-            outcome: Ok(seconds),
-            default_seconds: None,
-            joules: Some(watts * seconds),
-        };
+    for threads in [1, 2, 4] {
+        let parameters = found.best.parameters.clone().with(Knob::Threads, threads);
+        let seconds = strategy.predict_performance(&workload, &parameters).unwrap().seconds;
+        let joules = Some(8.0 * f64::from(threads) * seconds);
+        let (workload, outcome, default_seconds) = (workload.clone(), Ok(seconds), None);
+        let feedback = Feedback { workload, parameters, outcome, default_seconds, joules };
         strategy.update_from_feedback(&feedback).unwrap();
     }
     let found = strategy.tune_for_workload(&workload, &state, &limit).unwrap();

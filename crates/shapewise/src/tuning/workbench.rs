@@ -117,3 +117,79 @@ fn launch(
     }
     Ok(start.elapsed().as_secs_f64() / f64::from(repeats))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::testing::{matmul, relu};
+    use super::*;
+    use crate::Runtime;
+    use crate::ops::{Call, ComputeUnit, Cost, KernelError, OperationKind, Parameters, Traffic};
+    use crate::selection::KernelHandle;
+    use crate::tensor::DType;
+
+    type Launch = fn(&mut Call<'_>) -> Result<(), KernelError>;
+
+    /// A kernel that does one wrong thing.
+    struct Bad(Launch);
+
+    impl Kernel for Bad {
+        fn name(&self) -> &'static str {
+            "cpu::elementwise::bad"
+        }
+
+        fn operation(&self) -> OperationKind {
+            OperationKind::Elementwise
+        }
+
+        fn cost(&self, _: &Workload, _: &Parameters, _: &DeviceInfo) -> Cost {
+            Cost::new(1.0, ComputeUnit { dtype: DType::F32, isa: None }, Traffic::default())
+        }
+
+        fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
+            (self.0)(call)
+        }
+    }
+
+    fn runtime() -> Runtime {
+        Runtime::builder().threads(1).without_calibration().build().unwrap()
+    }
+
+    #[test]
+    fn every_candidate_is_checked_and_timed() {
+        let (runtime, workload) = (runtime(), matmul(33, 17, 65));
+        let candidates = runtime.selector().candidates(&workload).unwrap();
+        let mut trial = CpuTrial::new(&workload, &candidates, runtime.device()).unwrap();
+        for (point, candidate) in candidates.iter().enumerate() {
+            for _ in 0..2 {
+                let seconds = trial.sample(point).unwrap();
+                assert!(seconds > 0.0, "{}: {seconds}", candidate.kernel.name());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_fails_or_panics_is_refused_with_the_reason() {
+        let (runtime, workload) = (runtime(), relu(&[64], None));
+        let mut candidates = runtime.selector().candidates(&workload).unwrap();
+        let bad: [Launch; 3] = [
+            |call| {
+                call.output::<f32>(0)?.fill(7.0);
+                Ok(())
+            },
+            |_| Err(KernelError("not today".into())),
+            |_| panic!("at last"),
+        ];
+        let first = candidates.len();
+        for launch in bad {
+            let kernel = KernelHandle::Custom(Arc::new(Bad(launch)));
+            candidates.push(Candidate { kernel, ..candidates[0].clone() });
+        }
+        let mut trial = CpuTrial::new(&workload, &candidates, runtime.device()).unwrap();
+        let mut why = |point| trial.sample(point).unwrap_err();
+        assert!(why(first).contains("is right"), "{}", why(first));
+        assert_eq!((why(first + 1), why(first + 2)), ("not today".into(), "panicked".into()));
+        assert!(trial.sample(0).is_ok(), "the others are not disturbed");
+    }
+}

@@ -10,6 +10,7 @@ mod operand;
 mod pool;
 mod probe;
 pub mod real;
+pub mod schedule;
 pub mod simd;
 pub mod threads;
 pub mod topology;

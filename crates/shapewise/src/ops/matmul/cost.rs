@@ -117,16 +117,13 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
         Algorithm::Packed | Algorithm::SplitK => {
             let column_blocks = g.n.div_ceil(plan.nc) as f64;
             executed += packing(k * n, g.b_cs != 1) + packing(m * k * column_blocks, g.a_rs != 1);
+            let sums = result * (2.0 * passes - 1.0);
             // Blocks that a tuner makes larger than their cache come from the next one again and again.
-            let (depth, width) = (plan.kc.min(g.k), most_vectors * lanes);
-            let panel_again = beyond((depth * width * size) as f64, sizes.l1) * right * m / tile_rows;
-            let left_again = beyond((depth * plan.mc * size) as f64, sizes.l2) * left * panels;
-            l2 = left * panels + 2.0 * right * row_blocks + result * (2.0 * passes - 1.0) + panel_again;
-            l3 = 2.0 * right
-                + right * row_blocks
-                + left * column_blocks
-                + result * (2.0 * passes - 1.0)
-                + left_again;
+            let step = (plan.kc.min(g.k) * size) as f64;
+            let panel_again = beyond(step * (most_vectors * lanes) as f64, sizes.l1) * right * m / tile_rows;
+            let left_again = beyond(step * plan.mc as f64, sizes.l2) * left * panels;
+            l2 = left * panels + 2.0 * right * row_blocks + sums + panel_again;
+            l3 = 2.0 * right + right * row_blocks + left * column_blocks + sums + left_again;
             scratch = plan.kc.min(g.k) * (plan.nc.min(g.n) + plan.threads * plan.mc.min(g.m));
             (forks, pieces) = if algorithm == Algorithm::SplitK {
                 (2, g.k)

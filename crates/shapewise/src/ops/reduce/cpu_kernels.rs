@@ -8,6 +8,7 @@ use super::cpu_stored::{Sink, Source};
 use super::dispatch::{Visitor, is_vector, visit};
 use super::plan::Plan;
 use super::{cpu_columns, cpu_rows};
+use crate::backends::cpu::schedule::Schedule;
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
@@ -96,7 +97,8 @@ impl Kernel for Engine {
                 "sums.rs",
                 "extremes.rs",
                 "norms.rs",
-                "plan.rs"
+                "plan.rs",
+                "../../backends/cpu/schedule.rs"
             ),
             Walk::Columns => source_hash!(
                 "cpu_columns.rs",
@@ -137,11 +139,15 @@ impl Kernel for Engine {
     fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
         let usual = self.space(workload, device);
         let wide = match self.walk {
-            // Tasks for each thread change nothing on one.
+            // How tasks are cut and given to threads changes nothing on one.
             Walk::Rows => ParameterSpace::threads(device.threads)
-                .axis(Knob::Split, &[1, 2, 3, 4, 6, 8, 12, 16])
-                .constrained(|p| p.threads() > 1 || p.get(Knob::Split) == Some(4))
-                .axis(Knob::BlockK, &[128, 256, 384, 512, 768, 1024, 1536, 2048])
+                .axis(Knob::Split, &[1, 2, 4, 8, 16])
+                .axis(Knob::Schedule, &Schedule::ALL.map(|schedule| schedule as u32))
+                .constrained(|p| {
+                    let usual = p.get(Knob::Split) == Some(4) && p.get(Knob::Schedule) == Some(1);
+                    p.threads() > 1 || usual
+                })
+                .axis(Knob::BlockK, &[256, 512, 1024, 2048])
                 .axis(Knob::Unroll, &[4, 1]),
             Walk::Columns => ParameterSpace::threads(device.threads)
                 .axis(Knob::BlockN, &[64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048]),

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::cpu_fold::{BLOCK, Fold, Runner};
 use super::cpu_stored::{Compute, Sink, Source};
 use super::plan::Plan;
+use crate::backends::cpu::schedule::{self, Schedule};
 use crate::backends::cpu::simd::{Simd, SimdTask};
 use crate::backends::cpu::threads::ThreadPool;
 use crate::ops::walk::{Axis, offset};
@@ -24,17 +25,18 @@ pub(super) struct Cut {
     pub block: usize,
     /// Whether four runs are read at once.
     pub four: bool,
+    /// How tasks are given to threads.
+    pub schedule: Schedule,
 }
 
 impl Cut {
-    pub const USUAL: Self = Self { tasks: 4, block: BLOCK, four: true };
-
     pub fn of(parameters: &Parameters) -> Self {
         let get = |knob, usual: usize| parameters.get(knob).map_or(usual, |value| value.max(1) as usize);
         Self {
-            tasks: get(Knob::Split, Self::USUAL.tasks),
-            block: get(Knob::BlockK, Self::USUAL.block).min(BLOCK),
+            tasks: get(Knob::Split, 4),
+            block: get(Knob::BlockK, BLOCK).min(BLOCK),
             four: get(Knob::Unroll, 4) == 4,
+            schedule: Schedule::from_number(parameters.get(Knob::Schedule)),
         }
     }
 }
@@ -77,7 +79,7 @@ pub(super) unsafe fn reduce<F: Fold>(
         return rows.split_depth(runner, pool, threads);
     }
     let tasks = if threads > 1 { (cut.tasks * threads).min(outputs.div_ceil(4)) } else { 1 };
-    pool.run(threads, tasks, &|task| {
+    schedule::run(pool, threads, tasks, cut.schedule, &|task| {
         let range = outputs * task / tasks..outputs * (task + 1) / tasks;
         runner.run(Part { rows: &rows, range, runs: 0..rows.runs(), along: 0..inner.size, slots: None });
     });

@@ -234,3 +234,17 @@ fn wrong_candidates_are_refused_and_reported() {
     assert!(bench.refused.borrow().iter().all(|r| r.contains("blockm=7") && r.ends_with("wrong answer")));
     assert!(tuned.refused.len() == bench.refused.borrow().len() && !tuned.refused.is_empty());
 }
+
+#[test]
+fn two_devices_share_a_budget() {
+    let (one, mut other) = (Recorded::new(steep), Recorded::new(|_| 0.0));
+    other.info.name = "another".into();
+    let list = tasks(&[(matmul(8, 8, 8), 1.0)]);
+    let budget = TuningBudget { trials: Some(24), time: None };
+    let report = Coordinator::new(&one).and(&other).tune(&list, &budget, &mut |_| true);
+    let names: Vec<&str> = report.workloads.iter().map(|w| w.device.as_str()).collect();
+    assert_eq!(names, ["Example CPU", "another"]);
+    assert!(report.trials <= 24 && report.workloads.iter().all(|w| w.best.is_some()));
+    assert!(report.workloads[0].trials > report.workloads[1].trials, "where more can be gained");
+    assert_eq!(one.kept.borrow().len() + other.kept.borrow().len(), report.trials);
+}

@@ -106,6 +106,9 @@ pub struct Sampled {
     pub point: usize,
     /// Seconds of each sample, in order.
     pub samples: Vec<f64>,
+    /// Seconds as they compare with those of the others: samples count relative to the leader's in the same round, because
+    /// a machine that slows down slows all of a round.
+    pub seconds: f64,
 }
 
 /// What a search found.
@@ -160,6 +163,8 @@ struct Run<'a> {
     trial: &'a mut dyn Trial,
     listen: &'a mut dyn FnMut(SoFar) -> bool,
     samples: Vec<Vec<f64>>,
+    /// The same as the leader would have been timed all along: a machine that slows down slows all of a round.
+    steady: Vec<Vec<f64>>,
     order: Vec<usize>,
     refused: Vec<Option<String>>,
     started: Instant,
@@ -181,6 +186,7 @@ impl<'a> Run<'a> {
             trial,
             listen,
             samples: vec![Vec::new(); points.len()],
+            steady: vec![Vec::new(); points.len()],
             order: Vec::new(),
             refused: points.iter().map(|p| p.refused.clone()).collect(),
             started: Instant::now(),
@@ -219,7 +225,20 @@ impl<'a> Run<'a> {
         if self.refused[point].is_some() {
             return None;
         }
-        median(&self.samples[point]).or(self.points[point].known.map(|(seconds, _)| seconds))
+        median(&self.steady[point]).or(self.points[point].known.map(|(seconds, _)| seconds))
+    }
+
+    /// One round: the leader, each of the points, the leader again. What they took counts relative to the leader; whether
+    /// the leader took the same both times says whether the round counts at all.
+    fn round(&mut self, leader: usize, points: &[usize]) -> Round {
+        let before = self.sample(leader);
+        let times: Vec<Option<f64>> = points.iter().map(|&point| self.sample(point)).collect();
+        let after = self.sample(leader);
+        let now = before.into_iter().chain(after).reduce(f64::min);
+        let calm = before.zip(after).is_none_or(|(a, b)| a.max(b) < CALM * a.min(b));
+        let slower = now.zip(self.seconds(leader)).map_or(1.0, |(now, usual)| now / usual);
+        let times = points.iter().zip(times).filter_map(|(&p, time)| Some((p, time? / slower))).collect();
+        Round { times, leader: now, calm }
     }
 
     /// Points measured that were not known before.
@@ -236,17 +255,29 @@ impl<'a> Run<'a> {
         timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(point, _)| point)
     }
 
-    /// Tries some points in turns, so that all of them see the same disturbances; the best so far takes part.
+    /// Tries some points in turns, so that all of them see the same disturbances. The best so far takes part, or the first
+    /// of the points where there is none yet.
     fn trials(&mut self, batch: &[usize]) {
-        let leader = self.best().filter(|leader| !batch.contains(leader));
-        let mut racing: Vec<usize> = batch.iter().copied().chain(leader).collect();
-        for round in 0..self.settings.samples {
-            for &point in &racing {
-                self.sample(point);
+        let Some(leader) = batch.first().map(|&first| self.best().unwrap_or(first)) else { return };
+        let mut racing: Vec<usize> = batch.iter().copied().filter(|&p| p != leader).collect();
+        let mut calm = 0;
+        for round in 0..2 * self.settings.samples {
+            let Round { times, leader: now, calm: counts } = self.round(leader, &racing);
+            if self.seconds(leader).is_none() {
+                self.steady[leader].extend(now);
             }
-            // After the first round the slower half goes on only if it is near.
-            let least = racing.iter().filter_map(|&p| self.seconds(p)).fold(f64::INFINITY, f64::min);
+            // A disturbed round counts only for those who have no other.
+            for (point, time) in times {
+                if counts || self.steady[point].is_empty() {
+                    self.steady[point].push(time);
+                }
+            }
+            calm += usize::from(counts);
+            if calm >= self.settings.samples {
+                break;
+            }
             if round == 0 {
+                let least = self.best().and_then(|best| self.seconds(best)).unwrap_or(f64::INFINITY);
                 racing.retain(|&p| self.seconds(p).is_some_and(|s| s < HOPELESS * least));
             }
         }
@@ -286,16 +317,33 @@ impl<'a> Run<'a> {
 
     fn found(mut self, stop: Stop) -> Found {
         let best = self.best();
-        let sampled = self
-            .order
-            .iter()
-            .map(|&point| Sampled { point, samples: std::mem::take(&mut self.samples[point]) });
-        let sampled = sampled.collect();
+        let mut sampled = Vec::with_capacity(self.order.len());
+        for &point in &self.order {
+            let samples = std::mem::take(&mut self.samples[point]);
+            // A leader that was known before has samples of now, but counts with what was known.
+            let known = self.points[point].known.map(|known| known.0);
+            let seconds = median(&self.steady[point]).or(known).or(median(&samples));
+            sampled.extend(seconds.map(|seconds| Sampled { point, samples, seconds }));
+        }
         let refused = self.refused.into_iter().enumerate().filter_map(|(p, why)| Some((p, why?))).collect();
         let stop = if self.cancelled { Stop::Cancelled } else { stop };
         Found { best, sampled, refused, interval: self.interval, left: self.left, stop }
     }
 }
+
+/// What a round of samples gave.
+struct Round {
+    /// Points, and seconds as the leader would have been timed all along.
+    times: Vec<(usize, f64)>,
+    /// Seconds of the leader, the lesser of two: that resists an interruption of either.
+    leader: Option<f64>,
+    /// Whether the leader took the same before and after.
+    calm: bool,
+}
+
+/// The leader's two times of a calm round differ by less than this factor: on a machine of its own they agree within a few
+/// percent, and a neighbour on the same core makes them differ by half and more.
+const CALM: f64 = 1.15;
 
 /// A point whose first sample takes this many times the best one is not sampled again: interruptions on a shared machine
 /// double a sample, rarely more.
