@@ -120,7 +120,7 @@ pub fn table(report: &Report) -> String {
             ("chosen kernel", false),
             ("time", true),
             ("± ", true),
-            ("of default", true),
+            ("gain", true),
             ("of limit", true),
             ("regret", true),
             ("candidates", true),

@@ -56,7 +56,7 @@ impl Report {
             (
                 "progress",
                 "Tuning",
-                "Workloads where most time is at stake come first.",
+                "Operations take turns; in each of them the workload with the most rivals comes first.",
                 progress::figure(self),
             ),
             ("store", "The store", "Where the evidence is kept, and how it is.", store::card(self)),

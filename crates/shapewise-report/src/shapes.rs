@@ -6,6 +6,7 @@ use std::fmt::Write;
 use crate::axis::Axis;
 use crate::legend::colour;
 use crate::model::{Report, Workload};
+use crate::summary::common_pattern;
 use crate::text::{self, Escaped};
 
 /// Panels that are drawn for an operation; the shapes of the others are in the table.
@@ -28,42 +29,39 @@ struct Line<'a> {
 
 /// A fold for each operation with its panels.
 pub fn panels(report: &Report) -> String {
-    let mut out = String::new();
+    let mut folds: Vec<(usize, String)> = Vec::new();
     for operation in report.operations() {
         let mut kinds: BTreeMap<String, Vec<&Workload>> = BTreeMap::new();
         for workload in report.workloads.iter().filter(|w| w.operation == operation) {
             kinds.entry(workload.pattern()).or_default().push(workload);
         }
-        let mut kinds: Vec<(String, Vec<&Workload>)> = kinds.into_iter().collect();
-        kinds.retain(|(_, workloads)| workloads.len() > 1);
-        kinds.sort_by_key(|(_, workloads)| std::cmp::Reverse(workloads.len()));
-        let left_out = kinds.len().saturating_sub(MOST_PANELS);
-        let drawn: String =
-            kinds.iter().take(MOST_PANELS).filter_map(|(name, list)| panel(name, list)).collect();
+        let mut kinds: Vec<Vec<&Workload>> = kinds.into_values().filter(|list| list.len() > 1).collect();
+        kinds.sort_by_key(|list| std::cmp::Reverse(list.len()));
+        let drawn: String = kinds.iter().take(MOST_PANELS).filter_map(|list| panel(list)).collect();
         if drawn.is_empty() {
             continue;
         }
-        let open = if out.is_empty() { " open" } else { "" };
-        // Writing to a string cannot fail.
-        let _ = write!(
-            out,
-            "<details{open}><summary>{}</summary><div class=panels>{drawn}</div>",
-            Escaped(operation)
-        );
-        if left_out > 0 {
-            let _ =
-                write!(out, "<p class=dim>{left_out} more kinds of shapes are in the table of choices.</p>");
-        }
-        out.push_str("</details>");
+        let more = match kinds.len().saturating_sub(MOST_PANELS) {
+            0 => String::new(),
+            n => format!("<p class=dim>{n} more kinds of shapes are in the table of choices.</p>"),
+        };
+        folds.push((
+            kinds[0].len(),
+            format!("<summary>{}</summary><div class=panels>{drawn}</div>{more}", Escaped(operation)),
+        ));
     }
-    if out.is_empty() {
-        out.push_str("<p class=none>Nothing was timed at more than one size yet.</p>");
+    if folds.is_empty() {
+        return "<p class=none>Nothing was timed at more than one size yet.</p>".into();
     }
-    out
+    // The operation with the longest line is the one to look at first.
+    folds.sort_by_key(|(sizes, _)| std::cmp::Reverse(*sizes));
+    let open = |i: usize| if i == 0 { " open" } else { "" };
+    folds.iter().enumerate().map(|(i, (_, fold))| format!("<details{}>{fold}</details>", open(i))).collect()
 }
 
 /// One kind of shape; `None` where nothing can be drawn.
-fn panel(name: &str, workloads: &[&Workload]) -> Option<String> {
+fn panel(workloads: &[&Workload]) -> Option<String> {
+    let name = &*common_pattern(workloads);
     let arithmetic = workloads.iter().all(|w| w.operations().is_some());
     let lines = lines(workloads, arithmetic);
     let x = Axis::over(lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)), LEFT, RIGHT)?;
