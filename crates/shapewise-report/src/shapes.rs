@@ -9,8 +9,10 @@ use crate::model::{Report, Workload};
 use crate::summary::common_pattern;
 use crate::text::{self, Escaped};
 
-/// Panels that are drawn for an operation; the shapes of the others are in the table.
-const MOST_PANELS: usize = 4;
+/// Panels that are drawn; the shapes of the others are in the table.
+const MOST_PANELS: usize = 48;
+/// Panels that are seen without a click.
+const AT_ONCE: usize = 8;
 /// Kernels that have a colour of their own in a panel.
 const MOST_LINES: usize = 8;
 const WIDTH: f64 = 520.0;
@@ -27,36 +29,34 @@ struct Line<'a> {
     wins: usize,
 }
 
-/// A fold for each operation with its panels.
+/// A panel for each kind of shape, those with the most sizes first.
 pub fn panels(report: &Report) -> String {
-    let mut folds: Vec<(usize, String)> = Vec::new();
-    for operation in report.operations() {
-        let mut kinds: BTreeMap<String, Vec<&Workload>> = BTreeMap::new();
-        for workload in report.workloads.iter().filter(|w| w.operation == operation) {
-            kinds.entry(workload.pattern()).or_default().push(workload);
-        }
-        let mut kinds: Vec<Vec<&Workload>> = kinds.into_values().filter(|list| list.len() > 1).collect();
-        kinds.sort_by_key(|list| std::cmp::Reverse(list.len()));
-        let drawn: String = kinds.iter().take(MOST_PANELS).filter_map(|list| panel(list)).collect();
-        if drawn.is_empty() {
-            continue;
-        }
-        let more = match kinds.len().saturating_sub(MOST_PANELS) {
-            0 => String::new(),
-            n => format!("<p class=dim>{n} more kinds of shapes are in the table of choices.</p>"),
-        };
-        folds.push((
-            kinds[0].len(),
-            format!("<summary>{}</summary><div class=panels>{drawn}</div>{more}", Escaped(operation)),
-        ));
+    let mut kinds: BTreeMap<(&str, String), Vec<&Workload>> = BTreeMap::new();
+    for workload in &report.workloads {
+        kinds.entry((&workload.operation, workload.pattern())).or_default().push(workload);
     }
-    if folds.is_empty() {
+    let mut kinds: Vec<Vec<&Workload>> = kinds.into_values().filter(|list| list.len() > 1).collect();
+    kinds.sort_by_key(|list| std::cmp::Reverse(list.len()));
+    let left_out = kinds.len().saturating_sub(MOST_PANELS);
+    let drawn: Vec<String> = kinds.iter().take(MOST_PANELS).filter_map(|list| panel(list)).collect();
+    if drawn.is_empty() {
         return "<p class=none>Nothing was timed at more than one size yet.</p>".into();
     }
-    // The operation with the longest line is the one to look at first.
-    folds.sort_by_key(|(sizes, _)| std::cmp::Reverse(*sizes));
-    let open = |i: usize| if i == 0 { " open" } else { "" };
-    folds.iter().enumerate().map(|(i, (_, fold))| format!("<details{}>{fold}</details>", open(i))).collect()
+    let (first, more) = drawn.split_at(drawn.len().min(AT_ONCE));
+    let mut out = format!("<div class=panels>{}</div>", first.concat());
+    if !more.is_empty() {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            out,
+            "<details><summary>{} more kinds of shapes</summary><div class=panels>{}</div></details>",
+            more.len(),
+            more.concat()
+        );
+    }
+    if left_out > 0 {
+        let _ = write!(out, "<p class=dim>{left_out} further kinds are only in the table of choices.</p>");
+    }
+    out
 }
 
 /// One kind of shape; `None` where nothing can be drawn.
