@@ -152,6 +152,8 @@ fn run(program: Program) -> Result<Ended> {
             }
             let explanation = runtime.explain_workload(&question.workload(&runtime)?)?;
             output::print(settings.json, &explanation, &explanation.to_string())?;
+            // Nothing was measured, so nothing is lost by leaving the learner to its training: of a large store it takes seconds.
+            std::process::exit(0);
         }
         Some(Command::Bench { question, settings, samples }) => {
             let runtime = settings.runtime()?;

@@ -107,19 +107,16 @@ fn lines<'a>(workloads: &[&'a Workload], arithmetic: bool) -> Vec<Line<'a>> {
         for candidate in &workload.candidates {
             let speed = work / candidate.seconds;
             let found = lines.iter().position(|l| l.kernel == candidate.kernel);
-            let line = match found {
-                Some(i) => &mut lines[i],
-                None => {
-                    lines.push(Line { kernel: &candidate.kernel, points: Vec::new(), wins: 0 });
-                    lines.last_mut().expect("one was just added")
-                }
-            };
-            match line.points.iter_mut().find(|p| p.0 == bytes) {
-                Some(known) => known.1 = known.1.max(speed),
-                None => {
-                    line.points.push((bytes, speed));
-                    line.wins += usize::from(winner == Some(line.kernel));
-                }
+            let index = found.unwrap_or_else(|| {
+                lines.push(Line { kernel: &candidate.kernel, points: Vec::new(), wins: 0 });
+                lines.len() - 1
+            });
+            let line = &mut lines[index];
+            if let Some(known) = line.points.iter_mut().find(|p| p.0 == bytes) {
+                known.1 = known.1.max(speed);
+            } else {
+                line.points.push((bytes, speed));
+                line.wins += usize::from(winner == Some(line.kernel));
             }
         }
     }

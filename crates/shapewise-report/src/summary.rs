@@ -260,7 +260,7 @@ pub(crate) mod tests {
         let images = ["conv(f32 1×64×56×56)", "conv(f32 1×128×28×28)"]
             .map(|d| Workload { description: d.into(), ..Workload::default() });
         assert_eq!(common_pattern(&[&images[0], &images[1]]), "conv(f32 1×a×b×b)");
-        let many: String = (100..140).map(|n| format!("{n} ")).collect();
+        let many = (100..140).map(|n: u32| n.to_string()).collect::<Vec<_>>().join(" ");
         assert!(Workload { description: many, ..Workload::default() }.pattern().contains('…'));
     }
 

@@ -207,22 +207,24 @@ fn write(path: &Path, report: &Report) -> Result<()> {
 }
 
 fn text(done: &Done<'_>, report: &Report) -> String {
-    let mut out = board::table(report);
-    out += &format!(
-        "\n{} workloads measured in {:.0} s, {} known before, {} left",
-        done.measured, done.seconds, done.known, done.left
-    );
-    if done.left > 0 {
-        out += ": run it again to continue";
+    let Done { measured, known, left, busy, .. } = done;
+    let more = if *left > 0 { ": run it again to continue" } else { "" };
+    let mut lines = vec![
+        board::table(report),
+        format!(
+            "{measured} workloads measured in {:.0} s, {known} known before, {left} left{more}",
+            done.seconds
+        ),
+    ];
+    if *busy > 0 {
+        lines.push(format!(
+            "{busy} of them while other programs used the machine: they do not count; run it again when it is quiet"
+        ));
     }
-    if done.busy > 0 {
-        out += &format!(
-            "\n{} of them while other programs used the machine: they do not count; run it again when it is quiet",
-            done.busy
-        );
-    }
+    lines.push(format!("kept in {}", done.store.display()));
     let page = std::path::absolute(done.report).unwrap_or_else(|_| done.report.to_owned());
-    out + &format!("\nkept in {}\nreport: {}", done.store.display(), page.display())
+    lines.push(format!("report: {}", page.display()));
+    lines.join("\n")
 }
 
 /// Writes the page of what the store has.
