@@ -34,7 +34,7 @@ struct Program {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    tune: tune::Tune,
+    tune: tune::TuneQuestion,
     #[command(flatten)]
     settings: Settings,
 }
@@ -46,7 +46,7 @@ enum Command {
     /// Measures a suite of workloads and keeps what it finds; what `shapewise` alone does
     Tune {
         #[command(flatten)]
-        tune: tune::Tune,
+        tune: tune::TuneQuestion,
         #[command(flatten)]
         settings: Settings,
     },
@@ -80,7 +80,7 @@ enum Command {
     /// Executes an operation on `.npy` or `.safetensors` files
     Run {
         #[command(flatten)]
-        run: run::Run,
+        run: run::RunQuestion,
         #[command(flatten)]
         settings: Settings,
     },
@@ -152,6 +152,8 @@ fn run(program: Program) -> Result<Ended> {
             }
             let explanation = runtime.explain_workload(&question.workload(&runtime)?)?;
             output::print(settings.json, &explanation, &explanation.to_string())?;
+            // Nothing was measured, so nothing is lost by leaving the learner to its training: of a large store it takes seconds.
+            std::process::exit(0);
         }
         Some(Command::Bench { question, settings, samples }) => {
             let runtime = settings.runtime()?;

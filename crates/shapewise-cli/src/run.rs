@@ -13,7 +13,7 @@ use crate::{files, output};
 
 /// Which operation on which files.
 #[derive(Args)]
-pub struct Run {
+pub struct RunQuestion {
     /// matmul, add, relu … (`shapewise bench --help` lists them)
     operation: String,
     /// Operands: FILE.npy, FILE.safetensors or FILE.safetensors:NAME
@@ -38,7 +38,7 @@ struct Done<'a> {
 }
 
 /// Reads, computes, writes.
-pub fn run(run: &Run, runtime: &Runtime, json: bool) -> Result<()> {
+pub fn run(run: &RunQuestion, runtime: &Runtime, json: bool) -> Result<()> {
     let name = &*run.operation;
     let (inputs, ask) = question::operation(name)?;
     ensure!(

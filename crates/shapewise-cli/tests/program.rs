@@ -15,9 +15,14 @@ fn devices_are_listed() {
     let out = shapewise(&["devices", "--no-calibration", "--threads", "1"]);
     assert!(out.status.success());
     let text = text(&out.stdout);
-    for line in
-        ["cpu · ", "  threads       1\n", "  instructions  portable", "not measured", "  sensors\n    load "]
-    {
+    for line in [
+        "cpu · ",
+        "  threads       1\n",
+        "  instructions  portable",
+        "not measured",
+        "  sensors\n    load ",
+        "cuda · not available: ",
+    ] {
         assert!(text.contains(line), "{line:?} is missing in\n{text}");
     }
 }
@@ -45,11 +50,10 @@ fn explanations_come_as_json() {
 
 #[test]
 fn a_forced_kernel_is_used_and_an_unknown_one_refused() {
-    let forced =
-        ["explain", "add", "10", "10", "--no-calibration", "--kernel", "cpu::elementwise::reference"];
+    let forced = ["explain", "add", "10", "10", "--no-calibration", "--force", "cpu::elementwise::reference"];
     assert!(text(&shapewise(&forced).stdout).contains("chosen: cpu::elementwise::reference"));
     let unknown =
-        shapewise(&["explain", "add", "10", "10", "--no-calibration", "--kernel", "cpu::elementwise::mine"]);
+        shapewise(&["explain", "add", "10", "10", "--no-calibration", "--force", "cpu::elementwise::mine"]);
     assert!(!unknown.status.success());
     assert!(text(&unknown.stderr).contains("known for its operation: cpu::elementwise::"));
 }

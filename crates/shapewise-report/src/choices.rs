@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::axis::Axis;
 use crate::legend::colour;
-use crate::model::Report;
-use crate::summary::geometric_mean;
+use crate::model::{Report, Workload};
+use crate::summary::{Leader, geometric_mean};
 use crate::table::{Cell, Table};
 use crate::text::{self, Escaped};
 
@@ -18,7 +18,7 @@ const TOP: f64 = 34.0;
 /// A dot for each workload's gain, a row for each operation.
 pub fn gains(report: &Report) -> String {
     let leaders = report.leaders();
-    let all = report.workloads.iter().filter_map(|w| w.gain());
+    let all = report.workloads.iter().filter_map(Workload::gain);
     let Some(x) =
         Axis::over(all.chain([1.0]), LEFT, RIGHT).filter(|_| leaders.iter().any(|l| l.gain.is_some()))
     else {
@@ -49,65 +49,70 @@ pub fn gains(report: &Report) -> String {
         TOP - 12.0
     );
     for (i, leader) in leaders.iter().enumerate() {
-        let y = TOP + ROW * (i as f64 + 0.5);
-        let _ = write!(
-            svg,
-            "<text class=name x={:.1} y={:.1} text-anchor=end>{}</text>",
-            LEFT - 14.0,
-            y + 4.0,
-            Escaped(&leader.operation)
-        );
-        for workload in report.workloads.iter().filter(|w| w.operation == leader.operation) {
-            let (Some(gain), Some(chosen)) = (workload.gain(), workload.chosen()) else { continue };
-            let _ = write!(
-                svg,
-                "<circle class=\"dot soft c{}\" cx={:.1} cy={y:.1} r=5><title>{}&#10;{} {}&#10;{}× the default, {}</title></circle>",
-                colour(i),
-                x.at(gain),
-                Escaped(&workload.description),
-                Escaped(&chosen.kernel),
-                Escaped(&chosen.parameters),
-                text::number(gain),
-                text::seconds(chosen.seconds)
-            );
-        }
-        if let Some(gain) = leader.gain {
-            let at = x.at(gain);
-            let _ = write!(
-                svg,
-                "<line class=mean x1={at:.1} x2={at:.1} y1={:.1} y2={:.1} /><text class=value x={:.1} y={:.1}>{}×</text>",
-                y - 11.0,
-                y + 11.0,
-                RIGHT + 20.0,
-                y + 4.0,
-                text::number(gain)
-            );
-        }
-        let _ = match leader.of_limit {
-            Some(share) => write!(
-                svg,
-                "<rect class=barback x={:.1} y={:.1} width=80 height=8 rx=4 /><rect class=\"bar c{}\" x={:.1} y={:.1} width={:.1} height=8 rx=4 />\
-                 <text class=value x={:.1} y={:.1}>{}</text>",
-                RIGHT + 104.0,
-                y - 4.0,
-                colour(i),
-                RIGHT + 104.0,
-                y - 4.0,
-                80.0 * share.clamp(0.0, 1.0),
-                RIGHT + 192.0,
-                y + 4.0,
-                text::percent(share)
-            ),
-            None => {
-                write!(svg, "<text class=value x={:.1} y={:.1}>not measured</text>", RIGHT + 104.0, y + 4.0)
-            }
-        };
+        row(&mut svg, &x, i, leader, report);
     }
     format!(
         "<figure>{svg}</svg><figcaption>A dot is a workload, the bar across the dots their geometric mean. Left of 1× the choice \
          is slower than the default. The limit is the time that the measured peaks would allow the least demanding candidate.\
          </figcaption></figure>"
     )
+}
+
+/// One operation: its workloads' dots, their mean, and the share of the limit.
+fn row(svg: &mut String, x: &Axis, i: usize, leader: &Leader, report: &Report) {
+    let y = TOP + ROW * (i as f64 + 0.5);
+    let _ = write!(
+        svg,
+        "<text class=name x={:.1} y={:.1} text-anchor=end>{}</text>",
+        LEFT - 14.0,
+        y + 4.0,
+        Escaped(&leader.operation)
+    );
+    for workload in report.workloads.iter().filter(|w| w.operation == leader.operation) {
+        let (Some(gain), Some(chosen)) = (workload.gain(), workload.chosen()) else { continue };
+        let _ = write!(
+            svg,
+            "<circle class=\"dot soft c{}\" cx={:.1} cy={y:.1} r=5><title>{}&#10;{} {}&#10;{}× the default, {}</title></circle>",
+            colour(i),
+            x.at(gain),
+            Escaped(&workload.description),
+            Escaped(&chosen.kernel),
+            Escaped(&chosen.parameters),
+            text::number(gain),
+            text::seconds(chosen.seconds)
+        );
+    }
+    if let Some(gain) = leader.gain {
+        let at = x.at(gain);
+        let _ = write!(
+            svg,
+            "<line class=mean x1={at:.1} x2={at:.1} y1={:.1} y2={:.1} /><text class=value x={:.1} y={:.1}>{}×</text>",
+            y - 11.0,
+            y + 11.0,
+            RIGHT + 20.0,
+            y + 4.0,
+            text::number(gain)
+        );
+    }
+    let _ = match leader.of_limit {
+        Some(share) => write!(
+            svg,
+            "<rect class=barback x={:.1} y={:.1} width=80 height=8 rx=4 /><rect class=\"bar c{}\" x={:.1} y={:.1} width={:.1} height=8 rx=4 />\
+             <text class=value x={:.1} y={:.1}>{}</text>",
+            RIGHT + 104.0,
+            y - 4.0,
+            colour(i),
+            RIGHT + 104.0,
+            y - 4.0,
+            80.0 * share.clamp(0.0, 1.0),
+            RIGHT + 192.0,
+            y + 4.0,
+            text::percent(share)
+        ),
+        None => {
+            write!(svg, "<text class=value x={:.1} y={:.1}>not measured</text>", RIGHT + 104.0, y + 4.0)
+        }
+    };
 }
 
 /// A row for each workload.
@@ -120,7 +125,7 @@ pub fn table(report: &Report) -> String {
             ("chosen kernel", false),
             ("time", true),
             ("± ", true),
-            ("of default", true),
+            ("gain", true),
             ("of limit", true),
             ("regret", true),
             ("candidates", true),

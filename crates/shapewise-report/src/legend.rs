@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::text::Escaped;
 
 /// Colours that the style sheet has; more things share the last, grey one.
-pub const COLOURS: usize = 12;
+pub const COLOURS: usize = 16;
 
 /// The colour of the n-th thing.
 pub fn colour(index: usize) -> usize {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::model::Report;
+use crate::model::{Report, Workload};
 use crate::summary::geometric_mean;
 use crate::text::{self, Escaped};
 use crate::{choices, machine, prediction, progress, roofline, shapes, store};
@@ -24,16 +24,16 @@ impl Report {
                 choices::gains(self),
             ),
             (
-                "machine",
-                "The machine",
-                "What was found, and what it was measured to reach at most.",
-                machine::card(self),
-            ),
-            (
                 "roofline",
                 "Roofline",
                 "Every timed candidate below what arithmetic and memory allow.",
                 roofline::figure(self),
+            ),
+            (
+                "machine",
+                "The machine",
+                "What was found, and what it was measured to reach at most.",
+                machine::card(self),
             ),
             (
                 "shapes",
@@ -56,7 +56,7 @@ impl Report {
             (
                 "progress",
                 "Tuning",
-                "Workloads where most time is at stake come first.",
+                "Operations take turns; in each of them the workload with the most rivals comes first.",
                 progress::figure(self),
             ),
             ("store", "The store", "Where the evidence is kept, and how it is.", store::card(self)),
@@ -90,9 +90,9 @@ impl Report {
     /// The few numbers that matter most.
     fn tiles(&self) -> String {
         let timed: usize = self.workloads.iter().map(|w| w.candidates.len()).sum();
-        let gain = geometric_mean(self.workloads.iter().filter_map(|w| w.gain()));
-        let limit = geometric_mean(self.workloads.iter().filter_map(|w| w.of_limit()));
-        let regret = geometric_mean(self.workloads.iter().filter_map(|w| w.regret()).map(|r| 1.0 + r));
+        let gain = geometric_mean(self.workloads.iter().filter_map(Workload::gain));
+        let limit = geometric_mean(self.workloads.iter().filter_map(Workload::of_limit));
+        let regret = geometric_mean(self.workloads.iter().filter_map(Workload::regret).map(|r| 1.0 + r));
         let times = |x: Option<f64>| x.map_or("–".into(), |x| format!("{}×", text::number(x)));
         let share = |x: Option<f64>| x.map_or("–".into(), text::percent);
         let tiles = [

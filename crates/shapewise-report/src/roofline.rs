@@ -60,11 +60,12 @@ pub fn figure(report: &Report) -> String {
     );
     x.horizontal(&mut svg, TOP, BOTTOM, text::number, "operations for each byte of the operands");
     y.vertical(&mut svg, LEFT, RIGHT, text::rate, "operations per second");
-    roofs(&mut svg, &x, &y, &flat, &slanted);
+    let labels = roofs(&mut svg, &x, &y, &flat, &slanted);
     let order = points.iter().filter(|p| !p.chosen).chain(points.iter().filter(|p| p.chosen));
     for point in order {
         draw(&mut svg, &x, &y, point);
     }
+    svg.push_str(&labels);
     svg.push_str("</svg>");
     let total = report.workloads.iter().map(|w| w.candidates.len()).sum::<usize>() - without;
     let shown = if total > points.len() {
@@ -142,7 +143,9 @@ fn memory(report: &Report) -> Vec<Roof> {
     best
 }
 
-fn roofs(svg: &mut String, x: &Axis, y: &Axis, flat: &[Roof], slanted: &[Roof]) {
+/// Draws the lines and returns their names, which are written over everything else.
+fn roofs(svg: &mut String, x: &Axis, y: &Axis, flat: &[Roof], slanted: &[Roof]) -> String {
+    let mut labels = String::new();
     let top = flat.iter().map(|r| r.rate).fold(f64::NEG_INFINITY, f64::max);
     let (low, high) = x.range();
     let bottom = y.range().0;
@@ -157,10 +160,10 @@ fn roofs(svg: &mut String, x: &Axis, y: &Axis, flat: &[Roof], slanted: &[Roof]) 
         let (x1, y1, x2, y2) = (x.at(from), y.at(from * bandwidth), x.at(to), y.at(to * bandwidth));
         let angle = (y2 - y1).atan2(x2 - x1).to_degrees();
         // Writing to a string cannot fail.
+        let _ = write!(svg, "<line class=roof x1={x1:.1} y1={y1:.1} x2={x2:.1} y2={y2:.1} />");
         let _ = write!(
-            svg,
-            "<line class=roof x1={x1:.1} y1={y1:.1} x2={x2:.1} y2={y2:.1} />\
-             <text class=rooflabel transform=\"translate({:.1} {:.1}) rotate({angle:.1})\">{}</text>",
+            labels,
+            "<text class=rooflabel transform=\"translate({:.1} {:.1}) rotate({angle:.1})\">{}</text>",
             x1 + 6.0,
             y1 - 6.0,
             Escaped(&roof.name)
@@ -170,15 +173,16 @@ fn roofs(svg: &mut String, x: &Axis, y: &Axis, flat: &[Roof], slanted: &[Roof]) 
     for roof in flat {
         let from = if widest.is_finite() { (roof.rate / widest).max(low) } else { low };
         let (x1, y1) = (x.at(from), y.at(roof.rate));
+        let _ = write!(svg, "<line class=roof x1={x1:.1} y1={y1:.1} x2={RIGHT} y2={y1:.1} />");
         let _ = write!(
-            svg,
-            "<line class=roof x1={x1:.1} y1={y1:.1} x2={RIGHT} y2={y1:.1} />\
-             <text class=rooflabel x={:.1} y={:.1} text-anchor=end>{}</text>",
+            labels,
+            "<text class=rooflabel x={:.1} y={:.1} text-anchor=end>{}</text>",
             RIGHT - 4.0,
             y1 - 6.0,
             Escaped(&roof.name)
         );
     }
+    labels
 }
 
 fn draw(svg: &mut String, x: &Axis, y: &Axis, point: &Point<'_>) {

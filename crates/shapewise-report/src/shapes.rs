@@ -6,10 +6,13 @@ use std::fmt::Write;
 use crate::axis::Axis;
 use crate::legend::colour;
 use crate::model::{Report, Workload};
+use crate::summary::common_pattern;
 use crate::text::{self, Escaped};
 
-/// Panels that are drawn for an operation; the shapes of the others are in the table.
-const MOST_PANELS: usize = 4;
+/// Panels that are drawn; the shapes of the others are in the table.
+const MOST_PANELS: usize = 48;
+/// Panels that are seen without a click.
+const AT_ONCE: usize = 8;
 /// Kernels that have a colour of their own in a panel.
 const MOST_LINES: usize = 8;
 const WIDTH: f64 = 520.0;
@@ -26,44 +29,39 @@ struct Line<'a> {
     wins: usize,
 }
 
-/// A fold for each operation with its panels.
+/// A panel for each kind of shape, those with the most sizes first.
 pub fn panels(report: &Report) -> String {
-    let mut out = String::new();
-    for operation in report.operations() {
-        let mut kinds: BTreeMap<String, Vec<&Workload>> = BTreeMap::new();
-        for workload in report.workloads.iter().filter(|w| w.operation == operation) {
-            kinds.entry(workload.pattern()).or_default().push(workload);
-        }
-        let mut kinds: Vec<(String, Vec<&Workload>)> = kinds.into_iter().collect();
-        kinds.retain(|(_, workloads)| workloads.len() > 1);
-        kinds.sort_by_key(|(_, workloads)| std::cmp::Reverse(workloads.len()));
-        let left_out = kinds.len().saturating_sub(MOST_PANELS);
-        let drawn: String =
-            kinds.iter().take(MOST_PANELS).filter_map(|(name, list)| panel(name, list)).collect();
-        if drawn.is_empty() {
-            continue;
-        }
-        let open = if out.is_empty() { " open" } else { "" };
+    let mut kinds: BTreeMap<(&str, String), Vec<&Workload>> = BTreeMap::new();
+    for workload in &report.workloads {
+        kinds.entry((&workload.operation, workload.pattern())).or_default().push(workload);
+    }
+    let mut kinds: Vec<Vec<&Workload>> = kinds.into_values().filter(|list| list.len() > 1).collect();
+    kinds.sort_by_key(|list| std::cmp::Reverse(list.len()));
+    let left_out = kinds.len().saturating_sub(MOST_PANELS);
+    let drawn: Vec<String> = kinds.iter().take(MOST_PANELS).filter_map(|list| panel(list)).collect();
+    if drawn.is_empty() {
+        return "<p class=none>Nothing was timed at more than one size yet.</p>".into();
+    }
+    let (first, more) = drawn.split_at(drawn.len().min(AT_ONCE));
+    let mut out = format!("<div class=panels>{}</div>", first.concat());
+    if !more.is_empty() {
         // Writing to a string cannot fail.
         let _ = write!(
             out,
-            "<details{open}><summary>{}</summary><div class=panels>{drawn}</div>",
-            Escaped(operation)
+            "<details><summary>{} more kinds of shapes</summary><div class=panels>{}</div></details>",
+            more.len(),
+            more.concat()
         );
-        if left_out > 0 {
-            let _ =
-                write!(out, "<p class=dim>{left_out} more kinds of shapes are in the table of choices.</p>");
-        }
-        out.push_str("</details>");
     }
-    if out.is_empty() {
-        out.push_str("<p class=none>Nothing was timed at more than one size yet.</p>");
+    if left_out > 0 {
+        let _ = write!(out, "<p class=dim>{left_out} further kinds are only in the table of choices.</p>");
     }
     out
 }
 
 /// One kind of shape; `None` where nothing can be drawn.
-fn panel(name: &str, workloads: &[&Workload]) -> Option<String> {
+fn panel(workloads: &[&Workload]) -> Option<String> {
+    let name = &*common_pattern(workloads);
     let arithmetic = workloads.iter().all(|w| w.operations().is_some());
     let lines = lines(workloads, arithmetic);
     let x = Axis::over(lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)), LEFT, RIGHT)?;
@@ -109,19 +107,16 @@ fn lines<'a>(workloads: &[&'a Workload], arithmetic: bool) -> Vec<Line<'a>> {
         for candidate in &workload.candidates {
             let speed = work / candidate.seconds;
             let found = lines.iter().position(|l| l.kernel == candidate.kernel);
-            let line = match found {
-                Some(i) => &mut lines[i],
-                None => {
-                    lines.push(Line { kernel: &candidate.kernel, points: Vec::new(), wins: 0 });
-                    lines.last_mut().expect("one was just added")
-                }
-            };
-            match line.points.iter_mut().find(|p| p.0 == bytes) {
-                Some(known) => known.1 = known.1.max(speed),
-                None => {
-                    line.points.push((bytes, speed));
-                    line.wins += usize::from(winner == Some(line.kernel));
-                }
+            let index = found.unwrap_or_else(|| {
+                lines.push(Line { kernel: &candidate.kernel, points: Vec::new(), wins: 0 });
+                lines.len() - 1
+            });
+            let line = &mut lines[index];
+            if let Some(known) = line.points.iter_mut().find(|p| p.0 == bytes) {
+                known.1 = known.1.max(speed);
+            } else {
+                line.points.push((bytes, speed));
+                line.wins += usize::from(winner == Some(line.kernel));
             }
         }
     }

@@ -76,34 +76,71 @@ impl Workload {
         self.candidates.iter().filter_map(|c| c.operations).filter(|n| *n > 0.0).min_by(f64::total_cmp)
     }
 
-    /// The workload without its operation, its sizes replaced by letters: the same letter for the same size.
+    /// The workload with letters for its sizes, the same letter for the same size: what shapes of one kind share.
     pub fn pattern(&self) -> String {
-        let text = self.description.as_str();
-        let mut sizes: Vec<&str> = Vec::new();
-        let mut out = String::new();
-        let mut rest = text;
-        while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
-            let (before, from) = rest.split_at(start);
-            let length = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
-            let (digits, after) = from.split_at(length);
-            out.push_str(before);
-            // Digits that belong to a word, such as those of `f32`, are no size.
-            if before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.') {
-                out.push_str(digits);
-            } else {
-                let known = sizes.iter().position(|s| *s == digits);
-                let index = known.unwrap_or_else(|| {
-                    sizes.push(digits);
-                    sizes.len() - 1
-                });
-                let letter =
-                    u8::try_from(index).ok().filter(|i| *i < 26).map_or('…', |i| char::from(b'a' + i));
-                out.push(letter);
-            }
-            rest = after;
-        }
-        out + rest
+        let mut known: Vec<&str> = Vec::new();
+        rewrite(&self.description, |_, digits| {
+            let index = known.iter().position(|d| *d == digits).unwrap_or_else(|| {
+                known.push(digits);
+                known.len() - 1
+            });
+            letter(index)
+        })
     }
+}
+
+/// The pattern of workloads that share one, with the sizes that are the same in all of them as numbers.
+pub fn common_pattern(workloads: &[&Workload]) -> String {
+    let Some(first) = workloads.first() else { return String::new() };
+    let constant: Vec<bool> = sizes(&first.description)
+        .iter()
+        .enumerate()
+        .map(|(i, size)| workloads.iter().all(|w| sizes(&w.description).get(i) == Some(size)))
+        .collect();
+    let mut known: Vec<&str> = Vec::new();
+    rewrite(&first.description, |i, digits| {
+        if constant[i] {
+            return digits.to_owned();
+        }
+        let index = known.iter().position(|d| *d == digits).unwrap_or_else(|| {
+            known.push(digits);
+            known.len() - 1
+        });
+        letter(index)
+    })
+}
+
+fn letter(index: usize) -> String {
+    u8::try_from(index).ok().filter(|i| *i < 26).map_or('…', |i| char::from(b'a' + i)).into()
+}
+
+/// The sizes in a text.
+fn sizes(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    rewrite(text, |_, digits| {
+        found.push(digits);
+        String::new()
+    });
+    found
+}
+
+/// A text whose sizes, given with their number, are replaced; digits of a word such as `f32` are none.
+fn rewrite<'a>(text: &'a str, mut replace: impl FnMut(usize, &'a str) -> String) -> String {
+    let (mut out, mut rest, mut count) = (String::new(), text, 0);
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(start);
+        let length = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
+        let (digits, after) = from.split_at(length);
+        out.push_str(before);
+        if before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.') {
+            out.push_str(digits);
+        } else {
+            out.push_str(&replace(count, digits));
+            count += 1;
+        }
+        rest = after;
+    }
+    out + rest
 }
 
 impl Report {
@@ -220,7 +257,10 @@ pub(crate) mod tests {
         let skinny = "matmul(f32 1×4096, f32 4096×512 strides [1, 4096]) → f32 1×512";
         let workload = Workload { description: skinny.into(), ..Workload::default() };
         assert_eq!(workload.pattern(), "matmul(f32 a×b, f32 b×c strides [a, b]) → f32 a×c");
-        let many: String = (100..140).map(|n| format!("{n} ")).collect();
+        let images = ["conv(f32 1×64×56×56)", "conv(f32 1×128×28×28)"]
+            .map(|d| Workload { description: d.into(), ..Workload::default() });
+        assert_eq!(common_pattern(&[&images[0], &images[1]]), "conv(f32 1×a×b×b)");
+        let many = (100..140).map(|n: u32| n.to_string()).collect::<Vec<_>>().join(" ");
         assert!(Workload { description: many, ..Workload::default() }.pattern().contains('…'));
     }
 

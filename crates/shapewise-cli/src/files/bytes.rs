@@ -11,6 +11,9 @@ const _: () = assert!(cfg!(target_endian = "little"));
 
 /// A tensor from its bytes; their number must be that of the shape.
 pub fn tensor(bytes: &[u8], dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    fn whole<T: Element + Pod>(bytes: &[u8], shape: &[usize]) -> Result<Tensor> {
+        Ok(Tensor::from_vec(pod_collect_to_vec::<u8, T>(bytes), shape)?)
+    }
     let elements = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
     let needed = elements.and_then(|n| n.checked_mul(dtype.size()));
     ensure!(
@@ -18,9 +21,6 @@ pub fn tensor(bytes: &[u8], dtype: DType, shape: &[usize]) -> Result<Tensor> {
         "{dtype} of shape {shape:?} does not fit the {} bytes of data that follow",
         bytes.len()
     );
-    fn whole<T: Element + Pod>(bytes: &[u8], shape: &[usize]) -> Result<Tensor> {
-        Ok(Tensor::from_vec(pod_collect_to_vec::<u8, T>(bytes), shape)?)
-    }
     match dtype {
         DType::F32 => whole::<f32>(bytes, shape),
         DType::F64 => whole::<f64>(bytes, shape),

@@ -89,7 +89,7 @@ pub fn format(tensor: &Tensor) -> Result<Vec<u8>> {
     let dtype = tensor.dtype();
     let name = TYPES.iter().find(|t| t.1 == dtype).map(|t| t.0);
     let name = name.with_context(|| format!("numpy has no {dtype}; write a .safetensors file"))?;
-    let sizes: String = tensor.shape().iter().map(|size| format!("{size}, ")).collect();
+    let sizes = tensor.shape().iter().fold(String::new(), |list, size| list + &size.to_string() + ", ");
     let mut header = format!("{{'descr': '{name}', 'fortran_order': False, 'shape': ({sizes}), }}");
     // The elements begin at a multiple of 64 bytes; a line break ends the header.
     let before = MAGIC.len() + 4;

@@ -91,7 +91,7 @@ impl Window {
 pub fn operation(name: &str) -> Result<(usize, operations::Ask)> {
     let Some((_, inputs, ask)) = OPERATIONS.iter().find(|o| o.0 == name) else {
         let names: Vec<_> = OPERATIONS.iter().map(|o| o.0).chain(["spmv", "spmm"]).collect();
-        let near = names.iter().filter(|n| n.starts_with(name) || name.starts_with(**n)).next_back();
+        let near = names.iter().rfind(|n| n.starts_with(name) || name.starts_with(**n));
         let hint = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
         bail!("`{name}` is not an operation{hint}; use one of {}", names.join(", "));
     };
@@ -131,7 +131,7 @@ impl Question {
         workload_of(runtime, name, &tensors, &with)
     }
 
-    /// Short forms: MxKxN of a product, the window of a convolution or of pooling.
+    /// Short forms: `MxKxN` of a product, the window of a convolution or of pooling.
     fn complete(&self, shapes: &mut Vec<Vec<usize>>, with: &mut Attributes) -> Result<()> {
         let name = &*self.operation;
         if name == "matmul"

@@ -13,7 +13,7 @@ const LINES_EVERY: Duration = Duration::from_secs(10);
 
 /// A bar on a terminal, a line now and then elsewhere; both on the standard error.
 pub struct Bar {
-    bar: Option<ProgressBar>,
+    shown: Option<ProgressBar>,
     start: Instant,
     budget: Duration,
     said: Mutex<Option<Instant>>,
@@ -23,7 +23,7 @@ impl Bar {
     /// A bar that is full after the budget.
     pub fn new(budget: Duration) -> Self {
         let start = Instant::now();
-        let mut bar = Self { bar: None, start, budget, said: Mutex::new(None) };
+        let mut bar = Self { shown: None, start, budget, said: Mutex::new(None) };
         if std::io::stderr().is_terminal() {
             let shown = ProgressBar::new(budget.as_millis().max(1) as u64);
             // A wrong template would only change the looks.
@@ -31,14 +31,14 @@ impl Bar {
                 shown.set_style(style.progress_chars("━╸ "));
             }
             shown.enable_steady_tick(Duration::from_millis(100));
-            bar.bar = Some(shown);
+            bar.shown = Some(shown);
         }
         bar
     }
 
     /// Says what is going on.
     pub fn say(&self, message: &str) {
-        match &self.bar {
+        match &self.shown {
             Some(bar) => bar.set_message(message.to_owned()),
             // Progress is a courtesy: a closed standard error must not stop the measurement.
             None => drop(writeln!(std::io::stderr(), "{message}")),
@@ -51,7 +51,7 @@ impl Bar {
             .map_or(String::new(), |gain| format!(" · mean gain {}×", text::number(gain)));
         let message = format!("{done} of {all}{gain} · {workload}");
         let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match &self.bar {
+        match &self.shown {
             Some(bar) => {
                 let elapsed = self.start.elapsed().min(self.budget);
                 bar.set_position(elapsed.as_millis() as u64);
@@ -67,7 +67,7 @@ impl Bar {
 
     /// Takes the bar away.
     pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = &self.shown {
             bar.finish_and_clear();
         }
     }

@@ -29,7 +29,7 @@ use plan::Plan;
 
 /// How long to tune, and what.
 #[derive(Args)]
-pub struct Tune {
+pub struct TuneQuestion {
     /// How long to measure: seconds, or 90s, 5m
     #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
     budget: Duration,
@@ -110,7 +110,7 @@ impl Drop for Place {
 }
 
 /// Tunes, prints the leaderboard and writes the page.
-pub fn run(tune: &Tune, settings: &Settings) -> Result<Ended> {
+pub fn run(tune: &TuneQuestion, settings: &Settings) -> Result<Ended> {
     let stop = Arc::new(AtomicBool::new(false));
     // A second Ctrl-C ends the process at once; the order of the two matters.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))?;
@@ -118,7 +118,9 @@ pub fn run(tune: &Tune, settings: &Settings) -> Result<Ended> {
     let place = Place::of(settings);
     let store = place.open()?;
     let bar = Bar::new(tune.budget);
-    bar.say("measuring the machine's peaks (two seconds, once)");
+    if !settings.no_calibration {
+        bar.say("looking up the machine's peaks: two seconds of measuring, once");
+    }
     let cold = settings.builder().store(StoreLocation::Memory).build()?;
     let suite = suite::workloads(&cold, tune.only.as_deref())?;
     let plan = Plan::new(&cold, &suite, &store)?;
@@ -205,22 +207,24 @@ fn write(path: &Path, report: &Report) -> Result<()> {
 }
 
 fn text(done: &Done<'_>, report: &Report) -> String {
-    let mut out = board::table(report);
-    out += &format!(
-        "\n{} workloads measured in {:.0} s, {} known before, {} left",
-        done.measured, done.seconds, done.known, done.left
-    );
-    if done.left > 0 {
-        out += ": run it again to continue";
+    let Done { measured, known, left, busy, .. } = done;
+    let more = if *left > 0 { ": run it again to continue" } else { "" };
+    let mut lines = vec![
+        board::table(report),
+        format!(
+            "{measured} workloads measured in {:.0} s, {known} known before, {left} left{more}",
+            done.seconds
+        ),
+    ];
+    if *busy > 0 {
+        lines.push(format!(
+            "{busy} of them while other programs used the machine: they do not count; run it again when it is quiet"
+        ));
     }
-    if done.busy > 0 {
-        out += &format!(
-            "\n{} of them while other programs used the machine: they do not count; run it again when it is quiet",
-            done.busy
-        );
-    }
+    lines.push(format!("kept in {}", done.store.display()));
     let page = std::path::absolute(done.report).unwrap_or_else(|_| done.report.to_owned());
-    out + &format!("\nkept in {}\nreport: {}", done.store.display(), page.display())
+    lines.push(format!("report: {}", page.display()));
+    lines.join("\n")
 }
 
 /// Writes the page of what the store has.

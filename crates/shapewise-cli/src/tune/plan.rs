@@ -112,7 +112,9 @@ mod tests {
         assert_eq!(kinds, ["elementwise", "reduce", "elementwise", "reduce"]);
         let mut rows = super::super::measure::Meter::new(&runtime).measure(&relu).unwrap();
         // The busy machine of a test must not decide.
-        rows.iter_mut().for_each(|row| row.busy = false);
+        for row in &mut rows {
+            row.busy = false;
+        }
         store.append(&rows).unwrap();
         assert_eq!(Plan::new(&runtime, &suite, &store).unwrap().known, 1);
     }
