@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
-use shapewise::device::{BackendKind, DeviceInfo, Peaks};
+use shapewise::backends::webgpu::WebGpuBackend;
+use shapewise::device::{BackendKind, Device, DeviceInfo, Peaks};
 use shapewise::sensors::{Machine, Sensors, SystemState};
 use shapewise::{Placement, Runtime, StoreLocation};
 
@@ -20,6 +21,8 @@ struct Shown<'a> {
     #[serde(flatten)]
     device: &'a DeviceInfo,
     state: SystemState,
+    /// The device that WebGPU would use.
+    webgpu: Option<DeviceInfo>,
     /// Backends without a device here, and why.
     absent: Vec<(BackendKind, String)>,
 }
@@ -31,18 +34,46 @@ pub fn print(runtime: &Runtime, json: bool) -> Result<()> {
     machine.sample();
     std::thread::sleep(BETWEEN_SAMPLES);
     let state = machine.sample();
-    let absent = absent();
+    let webgpu = webgpu(device.peaks.is_some());
+    let mut absent = absent();
     let mut shown = format!("{}{}", text(device), sensed(&state));
+    let webgpu = match webgpu {
+        Ok(found) => {
+            shown += &gpu(&found);
+            Some(found)
+        }
+        Err(why) => {
+            absent.insert(0, (BackendKind::WebGpu, why.to_string()));
+            None
+        }
+    };
     for (backend, why) in &absent {
         // Writing to a string cannot fail.
         let _ = writeln!(shown, "{backend} · not available: {why}");
     }
-    output::print(json, &Shown { device, state, absent }, &shown)
+    output::print(json, &Shown { device, state, webgpu, absent }, &shown)
+}
+
+/// The best WebGPU device, measured if the CPU was.
+fn webgpu(measured: bool) -> shapewise::Result<DeviceInfo> {
+    let backend = WebGpuBackend::builder().calibrate(measured).build()?;
+    Ok(backend.open()?.info().clone())
+}
+
+/// A GPU for people.
+fn gpu(info: &DeviceInfo) -> String {
+    let mut lines = vec![
+        format!("{} · {}", info.backend, info.name),
+        format!("  driver        {}", info.model.as_deref().unwrap_or("unknown")),
+        format!("  features      {}", info.features.join(", ")),
+    ];
+    lines.extend(info.peaks.iter().flat_map(measured));
+    lines.join("\n") + "\n"
 }
 
 /// Backends that have no device here, and why.
 fn absent() -> Vec<(BackendKind, String)> {
-    let others = [BackendKind::WebGpu, BackendKind::Cuda, BackendKind::Metal];
+    let others = [BackendKind::Cuda, BackendKind::Metal];
     let why = |kind: BackendKind| {
         let builder = Runtime::builder().placement(Placement::On(kind)).store(StoreLocation::None);
         Some((kind, builder.without_calibration().build().err()?.to_string()))

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use shapewise::{Runtime, RuntimeBuilder, StoreLocation};
+use shapewise::device::BackendKind;
+use shapewise::{Placement, Runtime, RuntimeBuilder, StoreLocation};
 
 /// How the runtime is made.
 #[derive(Args)]
@@ -18,9 +19,21 @@ pub struct Settings {
     /// Keep what is measured in this file, or only in `memory` [default: `SHAPEWISE_STORE`, or the platform's cache directory]
     #[arg(long, value_name = "PATH")]
     pub store: Option<PathBuf>,
+    /// Only kernels of this backend: cpu or webgpu [default: any, GPUs that are only software left out]
+    #[arg(long, value_name = "BACKEND", value_parser = backend)]
+    pub on: Option<BackendKind>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// The backend of this name.
+fn backend(name: &str) -> Result<BackendKind, String> {
+    match name {
+        "cpu" => Ok(BackendKind::Cpu),
+        "webgpu" => Ok(BackendKind::WebGpu),
+        _ => Err(format!("`{name}` has no kernels; use cpu or webgpu")),
+    }
 }
 
 impl Settings {
@@ -38,6 +51,9 @@ impl Settings {
         let mut builder = Runtime::builder();
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
+        }
+        if let Some(kind) = self.on {
+            builder = builder.placement(Placement::On(kind));
         }
         if self.no_calibration { builder.without_calibration() } else { builder }
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use shapewise::device::BackendKind;
 use shapewise::selection::SelectionAlgorithm;
@@ -124,9 +124,7 @@ fn placement(device: &str) -> PyResult<Placement> {
     match device {
         "auto" => Ok(Placement::Auto),
         "cpu" => Ok(Placement::On(BackendKind::Cpu)),
-        "webgpu" => Err(PyRuntimeError::new_err(
-            "device 'webgpu': this build has no WebGPU backend; use 'auto' or 'cpu'",
-        )),
+        "webgpu" => Ok(Placement::On(BackendKind::WebGpu)),
         _ => Err(PyValueError::new_err(format!("device is {device:?}; use 'auto', 'cpu' or 'webgpu'"))),
     }
 }

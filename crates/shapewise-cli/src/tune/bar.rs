@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use shapewise::ops::Workload;
+use shapewise::tuning::TuningProgress;
 use shapewise_report::{geometric_mean, text};
 
 /// Between two lines where there is no terminal.
@@ -49,7 +50,18 @@ impl Bar {
     pub fn measuring(&self, done: usize, all: usize, workload: &Workload, gains: &[f64]) {
         let gain = geometric_mean(gains.iter().copied())
             .map_or(String::new(), |gain| format!(" · mean gain {}×", text::number(gain)));
-        let message = format!("{done} of {all}{gain} · {workload}");
+        self.go_on(format!("{done} of {all}{gain} · {workload}"));
+    }
+
+    /// Says whose parameters are searched and what was found so far.
+    pub fn searching(&self, so_far: &TuningProgress<'_>) {
+        let gain = so_far.default_seconds.map_or(String::new(), |default| {
+            format!(" · {}×", text::number(default / so_far.best_seconds))
+        });
+        self.go_on(format!("{} parameters tried{gain} · {}", so_far.trials, so_far.workload));
+    }
+
+    fn go_on(&self, message: String) {
         let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match &self.shown {
             Some(bar) => {

@@ -17,6 +17,7 @@ use clap::Args;
 use serde::Serialize;
 use shapewise::ops::Workload;
 use shapewise::store::{SqliteStore, Store};
+use shapewise::tuning::{Coordinator, TuningBudget, TuningTask};
 use shapewise::{Runtime, StoreLocation};
 use shapewise_report::Report;
 use signal_hook::consts::SIGINT;
@@ -69,6 +70,8 @@ struct Done<'a> {
     left: usize,
     /// Workloads measured while others used the machine: kept, but they do not count.
     busy: usize,
+    /// Points of the wide spaces that were tried with the time that was left.
+    searched: usize,
     seconds: f64,
     interrupted: bool,
     store: &'a Path,
@@ -126,6 +129,8 @@ pub fn run(tune: &TuneQuestion, settings: &Settings) -> Result<Ended> {
     let plan = Plan::new(&cold, &suite, &store)?;
     let start = Instant::now();
     let tuned = measure_all(&plan, &cold, &store, &bar, &stop, tune.budget)?;
+    let left = tune.budget.saturating_sub(start.elapsed());
+    let searched = search(settings, &place.file, &suite, &bar, &stop, left)?;
     bar.finish();
     let seconds = start.elapsed().as_secs_f64();
     let report = assemble(settings, &place.file, &cold, &suite, &store)?;
@@ -136,6 +141,7 @@ pub fn run(tune: &TuneQuestion, settings: &Settings) -> Result<Ended> {
         known: plan.known,
         left: plan.queue.len() - tuned.measured,
         busy: tuned.busy,
+        searched,
         seconds,
         interrupted,
         store: &place.file,
@@ -179,6 +185,30 @@ fn measure_all(
     Ok(tuned)
 }
 
+/// Searches the wide spaces of kernels' parameters with the time that is left; what is found is kept as it comes.
+fn search(
+    settings: &Settings,
+    file: &Path,
+    suite: &[Workload],
+    bar: &Bar,
+    stop: &AtomicBool,
+    left: Duration,
+) -> Result<usize> {
+    if left.is_zero() || settings.no_calibration {
+        return Ok(0);
+    }
+    let runtime = settings.builder().store(StoreLocation::File(file.to_owned())).build()?;
+    let task = |w: &Workload| TuningTask { workload: w.clone(), weight: 1.0, calls: None };
+    let tasks: Vec<TuningTask> = suite.iter().map(task).collect();
+    let budget = TuningBudget { time: Some(left), trials: None };
+    let campaign = Coordinator::new(&runtime).tune(&tasks, &budget, &mut |so_far| {
+        bar.searching(so_far);
+        !stop.load(Ordering::Relaxed)
+    });
+    runtime.flush();
+    Ok(campaign.trials)
+}
+
 /// How many times faster the best is than what would run without measurements.
 fn gain(cold: &Runtime, workload: &Workload, rows: &[shapewise::store::Evidence]) -> Option<f64> {
     let default = cold.explain_workload(workload).ok()?;
@@ -207,12 +237,13 @@ fn write(path: &Path, report: &Report) -> Result<()> {
 }
 
 fn text(done: &Done<'_>, report: &Report) -> String {
-    let Done { measured, known, left, busy, .. } = done;
+    let Done { measured, known, left, busy, searched, .. } = done;
     let more = if *left > 0 { ": run it again to continue" } else { "" };
     let mut lines = vec![
         board::table(report),
         format!(
-            "{measured} workloads measured in {:.0} s, {known} known before, {left} left{more}",
+            "{measured} workloads measured in {:.0} s, {known} known before, {left} left{more}; {searched} further \
+             parameters tried",
             done.seconds
         ),
     ];
