@@ -21,12 +21,13 @@ mod plan;
 mod pool;
 mod profiler;
 mod reflect;
+#[cfg(not(target_family = "wasm"))]
 mod shared;
 mod staging;
 mod submission;
 mod trace;
 
-pub use adaptor::DeviceKernel;
+pub use adaptor::{DeviceKernel, kernels_on};
 pub use backend::WebGpuBackend;
 pub use calibrate::{CopyCost, Overheads};
 pub use device::WebGpuDevice;
@@ -41,7 +42,6 @@ pub use pipeline::PipelineStats;
 pub use plan::{Access, Dispatch, Place, Plan, Shader};
 pub use pool::{Buffer, Compaction, PoolStats, Usage};
 pub use profiler::{Clock, MemoryEvent};
-pub use shared::kernels_on;
 #[cfg(not(target_family = "wasm"))]
 pub use shared::shared_device;
 pub use submission::Submission;
