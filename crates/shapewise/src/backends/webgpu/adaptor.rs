@@ -149,3 +149,12 @@ impl Kernel for DeviceKernel {
         self.run(call).map_err(|error| KernelError(error.to_string().into()))
     }
 }
+
+/// WGSL kernels on a measured device, ready to be registered with a runtime.
+pub fn kernels_on(
+    device: &Arc<WebGpuDevice>,
+    kernels: impl IntoIterator<Item = &'static dyn WebGpuKernel>,
+) -> DeviceResult<Vec<Arc<dyn Kernel>>> {
+    let on = |kernel| Ok(Arc::new(DeviceKernel::new(kernel, Arc::clone(device))?) as Arc<dyn Kernel>);
+    kernels.into_iter().map(on).collect()
+}

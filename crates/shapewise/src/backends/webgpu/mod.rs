@@ -22,6 +22,7 @@ mod plan;
 mod pool;
 mod profiler;
 mod reflect;
+#[cfg(not(target_family = "wasm"))]
 mod shared;
 mod staging;
 mod submission;
@@ -30,7 +31,7 @@ pub(crate) mod testing;
 mod trace;
 pub(crate) mod wgsl;
 
-pub use adaptor::DeviceKernel;
+pub use adaptor::{DeviceKernel, kernels_on};
 pub use backend::WebGpuBackend;
 pub use calibrate::{CopyCost, Overheads};
 pub use device::WebGpuDevice;
@@ -45,7 +46,6 @@ pub use pipeline::PipelineStats;
 pub use plan::{Access, Dispatch, Place, Plan, Shader};
 pub use pool::{Buffer, Compaction, PoolStats, Usage};
 pub use profiler::{Clock, MemoryEvent};
-pub use shared::kernels_on;
 #[cfg(not(target_family = "wasm"))]
 pub use shared::shared_device;
 pub use submission::Submission;

@@ -2,15 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::adaptor::DeviceKernel;
 use super::backend::WebGpuBackend;
 use super::device::WebGpuDevice;
 use super::error::{Result, WebGpuError};
-use super::{AdapterKind, WebGpuKernel};
-use crate::ops::Kernel;
+use super::info::AdapterKind;
 
 /// The best device, measured and open for as long as somebody holds it; one that is only software if `software` allows it.
-#[cfg(not(target_family = "wasm"))]
 pub fn shared_device(software: bool) -> Result<Arc<WebGpuDevice>> {
     static OPEN: Mutex<Weak<WebGpuDevice>> = Mutex::new(Weak::new());
     // Held while opening and measuring, so that two runtimes never measure at the same time.
@@ -29,13 +26,4 @@ pub fn shared_device(software: bool) -> Result<Arc<WebGpuDevice>> {
     let device = Arc::new(backend.open()?);
     *open = Arc::downgrade(&device);
     Ok(device)
-}
-
-/// WGSL kernels on a measured device, ready to be registered with a runtime.
-pub fn kernels_on(
-    device: &Arc<WebGpuDevice>,
-    kernels: impl IntoIterator<Item = &'static dyn WebGpuKernel>,
-) -> Result<Vec<Arc<dyn Kernel>>> {
-    let on = |kernel| Ok(Arc::new(DeviceKernel::new(kernel, Arc::clone(device))?) as Arc<dyn Kernel>);
-    kernels.into_iter().map(on).collect()
 }

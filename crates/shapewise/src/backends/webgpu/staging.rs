@@ -115,11 +115,16 @@ impl Staging {
                 view.slice(..part.len()).copy_from_slice(part);
             }
             staging.unmap();
-            self.context.scoped("an upload", || {
+            let submitted = self.context.scoped("an upload", || {
                 let mut encoder = self.encoder();
                 encoder.copy_buffer_to_buffer(&staging, 0, &to.raw(), offset, padded);
                 self.context.queue.submit([encoder.finish()]);
-            })?;
+            });
+            if submitted.is_err() {
+                // This one does not come back.
+                belt.made -= 1;
+                return submitted;
+            }
             let (give, again) = (belt.give.clone(), staging.clone());
             staging.map_async(wgpu::MapMode::Write, .., move |mapped| {
                 if mapped.is_ok() {
