@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::{Geometry, checks};
-use crate::backends::webgpu::wgsl::{GROUP, dispatch, fits, line_of_groups};
+use crate::backends::webgpu::wgsl::{GROUP, dispatch, fits, line_of_groups, most_held};
 use crate::backends::webgpu::{Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::{Knob, OperationKind, ParameterSpace, Parameters, Refusals, Variant, Workload};
@@ -17,9 +17,6 @@ pub(super) struct Implicit {
 
 pub(super) static REGISTERS: Implicit = Implicit { name: "webgpu::conv::implicit", subgroup: false };
 pub(super) static SUBGROUP: Implicit = Implicit { name: "webgpu::conv::implicit_subgroup", subgroup: true };
-
-/// Statements of a loop's body: more take seconds to compile on software drivers.
-const LONGEST: u32 = 512;
 
 /// Channels and pixels of an invocation, invocations of a workgroup.
 #[derive(Clone, Copy)]
@@ -186,8 +183,8 @@ impl WebGpuKernel for Implicit {
             1..=4 => &[4],
             5..=8 => &[8],
             9..=16 => &[16, 8],
-            64.. if self.subgroup => &[64, 32, 16],
-            _ if self.subgroup => &[32, 16],
+            64.. if self.subgroup => &[64, 32, 16, 8],
+            _ if self.subgroup => &[32, 16, 8],
             _ => &[16, 8],
         };
         let columns: &[u32] = if self.subgroup { &[8, 4] } else { &[16, 4] };
@@ -198,7 +195,7 @@ impl WebGpuKernel for Implicit {
             .axis(Knob::WorkgroupX, widths)
             .constrained(|p| {
                 let tile = Tile::of(p);
-                fits(limits, [tile.x, 1, 1], 0) && tile.rows * tile.columns <= LONGEST
+                fits(limits, [tile.x, 1, 1], 0) && tile.rows * tile.columns <= most_held(limits)
             })
     }
 

@@ -5,16 +5,13 @@ use std::fmt::Write;
 
 use super::registers::{Tile, place, store};
 use super::{Product, checks};
-use crate::backends::webgpu::wgsl::{GROUP, fits};
+use crate::backends::webgpu::wgsl::{GROUP, fits, most_held};
 use crate::backends::webgpu::{Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::{Knob, OperationKind, ParameterSpace, Parameters, Refusals, Variant, Workload};
 
 /// `webgpu::matmul::subgroup`
 pub(super) struct Subgroup;
-
-/// Statements of a loop's body: more take seconds to compile on software drivers.
-const LONGEST: u32 = 512;
 
 /// A workgroup is one line of invocations along the columns.
 fn tile(parameters: &Parameters) -> Tile {
@@ -84,15 +81,15 @@ impl WebGpuKernel for Subgroup {
             5..=8 => &[8, 4],
             9..=16 => &[16, 8],
             17..=63 => &[32, 16, 8],
-            _ => &[64, 32, 16],
+            _ => &[64, 32, 16, 8],
         };
         let columns: &[u32] = if product.n <= lanes as usize { &[1] } else { &[8, 4] };
-        // Whole subgroups: every lane that is asked for an element takes part. The loop is written out, so it must stay short.
+        // Whole subgroups: every lane that is asked for an element takes part.
         ParameterSpace::single()
             .axis(Knob::TileM, rows)
             .axis(Knob::TileN, columns)
             .axis(Knob::WorkgroupX, &[lanes])
-            .constrained(|p| tile(p).rows * tile(p).columns <= LONGEST)
+            .constrained(|p| tile(p).rows * tile(p).columns <= most_held(limits))
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters) -> WebGpuCost {
