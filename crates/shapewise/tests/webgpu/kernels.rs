@@ -92,6 +92,21 @@ fn the_limits_of_the_device_are_kept() {
 }
 
 #[test]
+fn bindings_may_be_as_large_as_the_adapter_takes() {
+    let Some(device) = device() else { return };
+    let kernel = device.create_kernel("increment", INCREMENT, &[("invocations", 1.0)]).unwrap();
+    let default = 128u64 << 20;
+    let x = device.allocate(default + 4).unwrap();
+    let launched = device.launch(&kernel, &[&x], &1u32.to_le_bytes(), [1, 1, 1]);
+    if device.limits().storage_binding > default {
+        launched.unwrap().wait().unwrap();
+    } else {
+        let error = launched.err().unwrap().to_string();
+        assert!(error.contains("a binding takes 134217728; split it"), "{error}");
+    }
+}
+
+#[test]
 fn a_kernel_that_writes_out_of_bounds_harms_nobody() {
     let Some(device) = device() else { return };
     let wild = "

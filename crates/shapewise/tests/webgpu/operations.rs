@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use shapewise::backends::webgpu::{
-    Access, DeviceKernel, Dispatch, Place, Plan, Shader, WebGpuCost, WebGpuKernel, WebGpuLimits,
+    Access, AdapterKind, DeviceKernel, Dispatch, Place, Plan, Shader, WebGpuCost, WebGpuDevice, WebGpuKernel,
+    WebGpuLimits, kernels_on, shared_device,
 };
 use shapewise::device::Device;
 use shapewise::ops::{
@@ -88,11 +89,18 @@ impl WebGpuKernel for Add {
 
 static ADD: Add = Add;
 
+/// A device of our own that was measured, without files.
+fn measured() -> Option<Arc<WebGpuDevice>> {
+    let mut device = backend(builder())?.open().unwrap();
+    device.calibrate(None).unwrap();
+    Some(Arc::new(device))
+}
+
 #[test]
 fn a_wgsl_kernel_computes_what_the_others_do() {
-    let Some(device) = device() else { return };
+    let Some(device) = measured() else { return };
     let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
-    rt.kernels().register(Arc::new(DeviceKernel::new(&ADD, Arc::clone(&device)))).unwrap();
+    rt.kernels().register(Arc::new(DeviceKernel::new(&ADD, Arc::clone(&device)).unwrap())).unwrap();
     let (gpu, cpu) =
         (rt.with_kernel(ADD.name()).unwrap(), rt.with_kernel("cpu::elementwise::reference").unwrap());
     let numbers = |shape: &[usize], step: f32| {
@@ -132,13 +140,12 @@ fn a_wgsl_kernel_computes_what_the_others_do() {
 
 #[test]
 fn a_lost_device_is_no_candidate_and_the_call_goes_on() {
-    let Some(backend) = backend(builder()) else { return };
-    let device = backend.initialise().unwrap();
+    let Some(device) = measured() else { return };
     let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
-    rt.kernels().register(Arc::new(DeviceKernel::new(&ADD, device))).unwrap();
+    rt.kernels().register(Arc::new(DeviceKernel::new(&ADD, Arc::clone(&device)).unwrap())).unwrap();
     let x = Tensor::from_vec(vec![1.0f32; 100], &[100]).unwrap();
     assert_eq!(rt.add(&x, &x).unwrap().as_slice::<f32>().unwrap(), [2.0; 100]);
-    backend.shut_down();
+    device.wgpu().0.destroy();
     assert_eq!(rt.add(&x, &x).unwrap().as_slice::<f32>().unwrap(), [2.0; 100]);
     let why = rt.explain(|rt| rt.add(&x, &x)).unwrap();
     assert!(why.to_string().contains("cpu::"), "{why}");
@@ -147,10 +154,11 @@ fn a_lost_device_is_no_candidate_and_the_call_goes_on() {
 
 #[test]
 fn a_measured_device_can_be_predicted() {
-    let Some(backend) = backend(builder()) else { return };
-    let mut device = backend.open().unwrap();
-    assert!(device.info().peaks.is_none() && device.overheads().is_none());
-    device.calibrate(None).unwrap();
+    let Some(unknown) = device() else { return };
+    assert!(unknown.info().peaks.is_none() && unknown.overheads().is_none());
+    let error = DeviceKernel::new(&ADD, unknown).err().unwrap();
+    assert!(error.to_string().contains("calibrate(true)"), "{error}");
+    let device = measured().unwrap();
     let peaks = device.info().peaks.clone().unwrap();
     assert!(peaks.is_plausible(), "{peaks:?}");
     assert_eq!(peaks.arithmetic.len(), 1 + usize::from(device.limits().f16));
@@ -159,13 +167,30 @@ fn a_measured_device_can_be_predicted() {
         assert!(seconds > 0.0 && seconds.is_finite(), "{costs:?}");
     }
     assert_eq!(device.memory().reserved, 0, "the memory of the measurements is given back");
-    let kernel = DeviceKernel::new(&ADD, Arc::new(device));
+    let kernel = DeviceKernel::new(&ADD, device).unwrap();
     let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
     let seconds = |n: usize| {
         let x = Tensor::zeros(&[n], DType::F32).unwrap();
         let workload = rt.workloads(|rt| rt.add(&x, &x)).unwrap().remove(0);
-        kernel.terms(&workload, &Parameters::new()).unwrap().seconds()
+        kernel.seconds(&workload, &Parameters::new())
     };
     assert!(seconds(1 << 24) > seconds(1 << 10), "copies count");
     assert!(seconds(1) > costs.submit);
+}
+
+#[test]
+fn runtimes_share_one_device() {
+    if device().is_none() {
+        return;
+    }
+    let (one, two) = (shared_device(true).unwrap(), shared_device(true).unwrap());
+    assert!(Arc::ptr_eq(&one, &two) && one.info().peaks.is_some());
+    let kernels = kernels_on(&one, [&ADD as &dyn WebGpuKernel]).unwrap();
+    assert_eq!((kernels.len(), kernels[0].name()), (1, ADD.name()));
+    let software = one.adapter().kind == AdapterKind::Cpu;
+    assert_eq!(shared_device(false).is_err(), software, "software does not count as hardware");
+    one.wgpu().0.destroy();
+    one.synchronize().err();
+    let three = shared_device(true).unwrap();
+    assert!(!Arc::ptr_eq(&one, &three), "a lost device is replaced");
 }

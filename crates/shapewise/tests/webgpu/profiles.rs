@@ -39,6 +39,29 @@ fn a_profile_has_every_kernel_and_copy() {
 }
 
 #[test]
+fn without_timestamps_the_host_times_each_kernel() {
+    let Some(backend) = backend(builder().host_clock(true)) else { return };
+    let device = backend.initialise().unwrap();
+    assert_eq!((device.clock(), device.adapter().timestamps), (Clock::Wall, false));
+    let kernel = device.create_kernel("increment", INCREMENT, &[]).unwrap();
+    let x = device.upload(&[0u32; 64]).unwrap();
+    let batch = || {
+        let mut batch = device.batch();
+        for _ in 0..3 {
+            batch.launch(&kernel, &[&x], &64u32.to_le_bytes(), [64, 1, 1]).unwrap();
+        }
+        batch
+    };
+    device.start_profile().unwrap();
+    batch().submit().unwrap();
+    let profile = device.stop_profile().unwrap();
+    assert_eq!((profile.clock, profile.kernels.len()), (Clock::Wall, 3));
+    assert!(profile.to_chrome_trace().contains("host clock"));
+    assert_eq!(batch().time().unwrap().len(), 3);
+    assert_eq!(device.download::<u32>(&x).unwrap(), [6; 64]);
+}
+
+#[test]
 fn more_kernels_than_one_set_of_timestamps_holds() {
     let Some(device) = device() else { return };
     let kernel = device.create_kernel("increment", INCREMENT, &[]).unwrap();

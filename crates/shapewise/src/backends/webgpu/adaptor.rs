@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
 
+use super::calibrate::Overheads;
 use super::device::WebGpuDevice;
-use super::error::Result as DeviceResult;
+use super::error::{Result as DeviceResult, WebGpuError};
 use super::host::{gather, scatter, span};
 use super::pool::Buffer;
 use super::{Plan, WebGpuKernel};
-use crate::device::{BackendKind, DeviceInfo, Level};
-use crate::modelling::Terms;
+use crate::device::{BackendKind, DeviceInfo, Level, Peaks};
 use crate::ops::{
     Call, ComputeUnit, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Refusal,
     Refusals, TensorDesc, Traffic, Variant, Workload,
@@ -24,13 +24,20 @@ const MOST_PLANS: usize = 1024;
 pub struct DeviceKernel {
     kernel: &'static dyn WebGpuKernel,
     device: Arc<WebGpuDevice>,
+    peaks: Peaks,
+    overheads: Overheads,
     plans: Mutex<FxHashMap<(Workload, Parameters), Arc<Plan>>>,
 }
 
 impl DeviceKernel {
-    /// The kernel on the device.
-    pub fn new(kernel: &'static dyn WebGpuKernel, device: Arc<WebGpuDevice>) -> Self {
-        Self { kernel, device, plans: Mutex::default() }
+    /// The kernel on a device that was calibrated: without its peaks nobody could say whether the kernel is worth the copies.
+    pub fn new(kernel: &'static dyn WebGpuKernel, device: Arc<WebGpuDevice>) -> DeviceResult<Self> {
+        let measured = device.info.peaks.clone().zip(device.overheads().copied());
+        let (peaks, overheads) = measured.ok_or_else(|| WebGpuError::Unsupported {
+            what: "to choose kernels of this device",
+            reason: "it was not measured; build the backend with `calibrate(true)`".into(),
+        })?;
+        Ok(Self { kernel, device, peaks, overheads, plans: Mutex::default() })
     }
 
     fn plan(&self, workload: &Workload, parameters: &Parameters) -> Arc<Plan> {
@@ -43,23 +50,18 @@ impl DeviceKernel {
         Arc::clone(plans.entry(key).or_insert_with(make))
     }
 
-    /// Seconds of each resource: the work on the device by its measured peaks, copies and hand-overs by what they cost here.
-    ///
-    /// `None` before the device was calibrated.
-    pub fn terms(&self, workload: &Workload, parameters: &Parameters) -> Option<Terms> {
-        let peaks = self.device.info.peaks.as_ref()?;
-        let costs = self.device.overheads()?;
+    /// Seconds of a call: the work by the device's measured peaks, hand-overs and copies by what they cost here.
+    pub fn seconds(&self, workload: &Workload, parameters: &Parameters) -> f64 {
         let work = self.kernel.cost(workload, parameters);
-        let dispatches = self.plan(workload, parameters).dispatches.len();
+        let rate = self.peaks.arithmetic(unit(workload), 1).or_else(|| self.peaks.arithmetic(SINGLE, 1));
+        let arithmetic = rate.map_or(0.0, |rate| work.operations / rate);
+        let memory = self.peaks.bandwidth(Level::Memory, 1).map_or(0.0, |rate| work.bytes / rate);
+        let dispatches = self.plan(workload, parameters).dispatches.len().saturating_sub(1);
+        let Overheads { submit, dispatch, upload, download } = self.overheads;
         let bytes = |operand: &TensorDesc| span(operand) as f64;
-        let copies: f64 = workload.inputs().iter().map(|o| costs.upload.seconds(bytes(o))).sum::<f64>()
-            + workload.outputs().iter().map(|o| costs.download.seconds(bytes(o))).sum::<f64>();
-        let memory = work.bytes / peaks.bandwidth(Level::Memory, 1)?;
-        Some(Terms {
-            arithmetic: work.operations / peaks.arithmetic(unit(workload), 1)?,
-            levels: [0.0, 0.0, 0.0, memory],
-            hand_over: costs.submit + dispatches.saturating_sub(1) as f64 * costs.dispatch + copies,
-        })
+        let up: f64 = workload.inputs().iter().map(|operand| upload.seconds(bytes(operand))).sum();
+        let down: f64 = workload.outputs().iter().map(|operand| download.seconds(bytes(operand))).sum();
+        arithmetic.max(memory) + submit + dispatches as f64 * dispatch + up + down
     }
 
     fn run(&self, call: &mut Call<'_>) -> DeviceResult<()> {
@@ -80,10 +82,12 @@ impl DeviceKernel {
     }
 }
 
+const SINGLE: ComputeUnit = ComputeUnit { dtype: DType::F32, isa: None };
+
 /// The unit that a workload's arithmetic is bounded by.
 fn unit(workload: &Workload) -> ComputeUnit {
     let half = workload.inputs().first().is_some_and(|input| input.dtype == DType::F16);
-    ComputeUnit { dtype: if half { DType::F16 } else { DType::F32 }, isa: None }
+    if half { ComputeUnit { dtype: DType::F16, isa: None } } else { SINGLE }
 }
 
 impl Kernel for DeviceKernel {
@@ -133,7 +137,7 @@ impl Kernel for DeviceKernel {
         self.kernel.space(workload, self.device.limits())
     }
 
-    /// In the units of this device; [`DeviceKernel::terms`] has the seconds.
+    /// In the units of this device; [`DeviceKernel::seconds`] has the seconds.
     fn cost(&self, workload: &Workload, parameters: &Parameters, _: &DeviceInfo) -> Cost {
         let work = self.kernel.cost(workload, parameters);
         let traffic = Traffic { memory: work.bytes, ..Traffic::default() };
@@ -143,4 +147,13 @@ impl Kernel for DeviceKernel {
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
         self.run(call).map_err(|error| KernelError(error.to_string().into()))
     }
+}
+
+/// WGSL kernels on a measured device, ready to be registered with a runtime.
+pub fn kernels_on(
+    device: &Arc<WebGpuDevice>,
+    kernels: impl IntoIterator<Item = &'static dyn WebGpuKernel>,
+) -> DeviceResult<Vec<Arc<dyn Kernel>>> {
+    let on = |kernel| Ok(Arc::new(DeviceKernel::new(kernel, Arc::clone(device))?) as Arc<dyn Kernel>);
+    kernels.into_iter().map(on).collect()
 }

@@ -41,15 +41,21 @@ impl WebGpuBackend {
         descriptor.flags =
             if options.debug { wgpu::InstanceFlags::debugging() } else { wgpu::InstanceFlags::empty() };
         let instance = wgpu::Instance::new(descriptor);
-        let adapters = all_adapters(&instance, options.power).await;
+        let mut adapters = all_adapters(&instance, options.power).await;
+        adapters.sort_by_key(|adapter| rank(AdapterInfo::of(adapter).kind, options.power));
         let kinds: Vec<_> = adapters.iter().map(AdapterInfo::of).collect();
         let chosen = choose(&kinds, &options)?;
         Ok(Self { options, adapters, chosen, current: Mutex::default() })
     }
 
-    /// The adapters that were found.
+    /// The adapters that were found, best first.
     pub fn adapters(&self) -> Vec<AdapterInfo> {
         self.adapters.iter().map(AdapterInfo::of).collect()
+    }
+
+    /// The adapter that was chosen.
+    pub fn adapter(&self) -> AdapterInfo {
+        AdapterInfo::of(&self.adapters[self.chosen])
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<WebGpuDevice>>> {
@@ -110,7 +116,7 @@ async fn all_adapters(instance: &wgpu::Instance, power: PowerPreference) -> Vec<
     instance.request_adapter(&options).await.into_iter().collect()
 }
 
-/// The place of the wanted adapter.
+/// The place of the wanted adapter; the best one is first.
 fn choose(found: &[AdapterInfo], options: &Options) -> Result<usize> {
     let missing = |asked: String| {
         let found = found.iter().map(|adapter| adapter.name.clone()).collect();
@@ -124,9 +130,8 @@ fn choose(found: &[AdapterInfo], options: &Options) -> Result<usize> {
             let is = |adapter: &AdapterInfo| adapter.name.to_lowercase().contains(&wanted);
             found.iter().position(is).ok_or_else(|| missing(format!("named `{name}`")))
         }
-        Wanted::Any => (0..found.len())
-            .min_by_key(|&i| rank(found[i].kind, options.power))
-            .ok_or_else(|| missing("of any kind".into())),
+        Wanted::Any if found.is_empty() => Err(missing("of any kind".into())),
+        Wanted::Any => Ok(0),
     }
 }
 
@@ -149,5 +154,22 @@ impl Backend for WebGpuBackend {
 
     fn find(&self) -> Vec<DeviceInfo> {
         self.adapters().iter().map(AdapterInfo::device_info).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_their_order() {
+        use AdapterKind::{Cpu, Discrete, Integrated, Other, Virtual};
+        let sorted = |power| {
+            let mut kinds = [Cpu, Other, Virtual, Integrated, Discrete];
+            kinds.sort_by_key(|&kind| rank(kind, power));
+            kinds
+        };
+        assert_eq!(sorted(PowerPreference::HighPerformance), [Discrete, Integrated, Virtual, Other, Cpu]);
+        assert_eq!(sorted(PowerPreference::LowPower), [Integrated, Discrete, Virtual, Other, Cpu]);
     }
 }

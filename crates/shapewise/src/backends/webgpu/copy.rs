@@ -1,7 +1,6 @@
 //! Every way for bytes to move: host to device and back, within the device, at any offset and length.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
@@ -89,7 +88,7 @@ impl WebGpuDevice {
 
     /// Writes bytes anywhere in a buffer.
     pub fn write(&self, buffer: &Buffer, offset: u64, bytes: &[u8]) -> Result<()> {
-        let started = Instant::now();
+        let started = self.profiler().begin();
         let len = bytes.len() as u64;
         self.check_range("write", buffer, offset, len)?;
         if bytes.is_empty() {
@@ -110,7 +109,7 @@ impl WebGpuDevice {
 
     /// Reads bytes from anywhere in a buffer; waits for the work that writes them.
     pub fn read(&self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<()> {
-        let started = Instant::now();
+        let started = self.profiler().begin();
         self.check_range("read", buffer, offset, out.len() as u64)?;
         if out.is_empty() {
             return Ok(());
@@ -125,7 +124,7 @@ impl WebGpuDevice {
 
     /// Reads bytes from anywhere in a buffer without blocking, for browsers and programs with a thousand other things to do.
     pub async fn read_async(&self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<()> {
-        let started = Instant::now();
+        let started = self.profiler().begin();
         let len = out.len() as u64;
         self.check_range("read", buffer, offset, len)?;
         let mut skip = (offset % 4) as usize;

@@ -49,10 +49,12 @@ impl WebGpuDevice {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let found = adapter.get_info();
         let failed = |reason: String| WebGpuError::Open { adapter: found.name.clone(), reason };
+        let unwanted =
+            if options.host_clock { wgpu::Features::TIMESTAMP_QUERY } else { wgpu::Features::empty() };
         let (device, queue) = adapter
             .request_device(&wgpu::DeviceDescriptor {
                 label: Some("shapewise"),
-                required_features: adapter.features() & WANTED,
+                required_features: (adapter.features() & WANTED) - unwanted,
                 // The defaults stop at 128 MiB for a binding, whatever the adapter can do.
                 required_limits: adapter.limits(),
                 experimental_features: wgpu::ExperimentalFeatures::disabled(),

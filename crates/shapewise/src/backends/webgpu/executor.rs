@@ -242,7 +242,7 @@ impl<'d> Batch<'d> {
         };
         let (mut last, mut timed) = (None, Vec::new());
         for steps in self.steps.chunks(most.max(1)) {
-            let started = Instant::now();
+            let started = (clock == Some(Clock::Wall)).then(Instant::now);
             let labels = || steps.iter().filter_map(Step::label).map(str::to_owned).collect::<Vec<_>>();
             let stamps = (clock == Some(Clock::Gpu))
                 .then(labels)
@@ -252,7 +252,7 @@ impl<'d> Batch<'d> {
                 let encoder = self.encode(steps, uniforms.as_ref(), stamps.as_ref());
                 context.queue.submit([encoder.finish()])
             })?;
-            if clock == Some(Clock::Wall) {
+            if let Some(started) = started {
                 context.wait(Some(index.clone()), None)?;
                 let duration = started.elapsed();
                 timed.extend(labels().into_iter().map(|label| Timed::Wall { label, started, duration }));

@@ -22,6 +22,8 @@ mod plan;
 mod pool;
 mod profiler;
 mod reflect;
+#[cfg(not(target_family = "wasm"))]
+mod shared;
 mod staging;
 mod submission;
 #[cfg(test)]
@@ -29,7 +31,7 @@ pub(crate) mod testing;
 mod trace;
 pub(crate) mod wgsl;
 
-pub use adaptor::DeviceKernel;
+pub use adaptor::{DeviceKernel, kernels_on};
 pub use backend::WebGpuBackend;
 pub use calibrate::{CopyCost, Overheads};
 pub use device::WebGpuDevice;
@@ -44,6 +46,8 @@ pub use pipeline::PipelineStats;
 pub use plan::{Access, Dispatch, Place, Plan, Shader};
 pub use pool::{Buffer, Compaction, PoolStats, Usage};
 pub use profiler::{Clock, MemoryEvent};
+#[cfg(not(target_family = "wasm"))]
+pub use shared::shared_device;
 pub use submission::Submission;
 pub use trace::{KernelEvent, MemoryRecord, Profile};
 pub use wgpu;

@@ -51,6 +51,7 @@ pub struct Options {
     pub pipeline_cache: PipelineCache,
     pub workgroup: Option<u32>,
     pub calibrate: bool,
+    pub host_clock: bool,
 }
 
 impl Options {
@@ -117,6 +118,12 @@ impl WebGpuBackendBuilder {
     /// Invocations of a workgroup where a kernel leaves it open; as many as the device takes unless told.
     pub fn preferred_workgroup(mut self, invocations: u32) -> Self {
         self.options.workgroup = Some(invocations.max(1));
+        self
+    }
+
+    /// Times kernels by the host's clock also where the GPU has timestamps, for drivers whose timestamps are wrong.
+    pub fn host_clock(mut self, on: bool) -> Self {
+        self.options.host_clock = on;
         self
     }
 

@@ -12,6 +12,9 @@ use super::pipeline_file::PipelineFile;
 use super::reflect::{Reflection, reflect};
 use super::{Access, Shader, WebGpuLimits};
 
+/// Kernels that are kept compiled; when there are more, all are compiled anew.
+const MOST: u64 = 1024;
+
 /// What a pipeline is made from.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
@@ -71,6 +74,7 @@ pub struct PipelineStats {
 #[derive(Default)]
 struct Known {
     pipelines: FxHashMap<u64, Vec<Arc<Pipeline>>>,
+    kept: u64,
     stats: PipelineStats,
 }
 
@@ -111,6 +115,11 @@ impl Pipelines {
         }
         // Held while compiling: two threads that want the same kernel wait for one compilation.
         let pipeline = Arc::new(self.compile(source)?);
+        if known.kept >= MOST {
+            known.pipelines.clear();
+            known.kept = 0;
+        }
+        known.kept += 1;
         known.stats.compiled += 1;
         known.stats.compile_time += pipeline.compile_time;
         known.pipelines.entry(hash).or_default().push(Arc::clone(&pipeline));
@@ -119,7 +128,8 @@ impl Pipelines {
 
     fn compile(&self, source: &Source<'_>) -> Result<Pipeline> {
         self.context.check()?;
-        let start = Instant::now();
+        // WebAssembly has no clock.
+        let start = cfg!(not(target_family = "wasm")).then(Instant::now);
         let reflection = reflect(source.label, source.wgsl, source.constants, &self.limits)?;
         check_limits(source.label, &reflection, &self.limits)?;
         let (raw, layout) = self.context.scoped(source.label, || self.create(source, &reflection))?;
@@ -128,7 +138,7 @@ impl Pipelines {
             raw,
             layout,
             reflection,
-            compile_time: start.elapsed(),
+            compile_time: start.map_or(Duration::ZERO, |start| start.elapsed()),
             wgsl: source.wgsl.to_owned(),
             constants: source
                 .constants

@@ -171,6 +171,10 @@ impl Profiler {
 
     /// Starts anew; what an earlier session recorded is forgotten.
     pub fn start(&self) -> Result<()> {
+        if cfg!(target_family = "wasm") {
+            let reason = "WebAssembly has no clock; use the browser's own profiler".into();
+            return Err(WebGpuError::Unsupported { what: "a profile", reason });
+        }
         let start = Instant::now();
         let anchor = if self.clock == Clock::Gpu { Some(self.tick(start)?) } else { None };
         *self.session() = Session { start: Some(start), anchor, ..Session::default() };
@@ -208,9 +212,14 @@ impl Profiler {
         }
     }
 
+    /// The time, if anything is recorded now.
+    pub fn begin(&self) -> Option<Instant> {
+        self.recording().map(|_| Instant::now())
+    }
+
     /// Notes a copy that started then and ends now.
-    pub fn copied(&self, event: MemoryEvent, bytes: u64, started: Instant) {
-        if self.recording().is_some() {
+    pub fn copied(&self, event: MemoryEvent, bytes: u64, started: Option<Instant>) {
+        if let Some(started) = started {
             self.note(event, bytes, started, None);
         }
     }

@@ -101,7 +101,8 @@ impl Staging {
 
     /// Writes bytes to a multiple of four in a buffer; past the last byte up to the next multiple of four anything may be written.
     pub fn upload(&self, to: &Buffer, mut offset: u64, bytes: &[u8]) -> Result<()> {
-        if bytes.len() as u64 <= SHORT {
+        // Nothing can be waited for in a browser, so the belt would run empty.
+        if bytes.len() as u64 <= SHORT || cfg!(target_family = "wasm") {
             return self.upload_short(to, offset, bytes);
         }
         let mut belt = self.up.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,11 +115,16 @@ impl Staging {
                 view.slice(..part.len()).copy_from_slice(part);
             }
             staging.unmap();
-            self.context.scoped("an upload", || {
+            let submitted = self.context.scoped("an upload", || {
                 let mut encoder = self.encoder();
                 encoder.copy_buffer_to_buffer(&staging, 0, &to.raw(), offset, padded);
                 self.context.queue.submit([encoder.finish()]);
-            })?;
+            });
+            if submitted.is_err() {
+                // This one does not come back.
+                belt.made -= 1;
+                return submitted;
+            }
             let (give, again) = (belt.give.clone(), staging.clone());
             staging.map_async(wgpu::MapMode::Write, .., move |mapped| {
                 if mapped.is_ok() {
