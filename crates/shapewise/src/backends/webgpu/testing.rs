@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::wgsl::span;
+use super::wgsl::{fits, span};
 use super::{PipelineCache, WebGpuBackend, WebGpuDevice, WebGpuError, WebGpuKernel, WebGpuLimits};
 use crate::Runtime;
 use crate::backends::cpu::{Operand, Probe};
@@ -36,19 +36,24 @@ fn judge() -> Option<&'static Judge> {
     JUDGE.get_or_init(open).as_ref()
 }
 
+/// What every WebGPU device has.
+static EVERYWHERE: WebGpuLimits = WebGpuLimits {
+    invocations: 256,
+    workgroup: [256, 256, 64],
+    workgroup_memory: 16 << 10,
+    groups: 65535,
+    storage_binding: 128 << 20,
+    buffer: 256 << 20,
+    storage_bindings: 8,
+    subgroup: None,
+    f16: false,
+};
+
+/// The same with subgroups and f16, as most GPUs have them.
+static GPU: WebGpuLimits = WebGpuLimits { subgroup: Some((32, 32)), f16: true, ..EVERYWHERE };
+
 /// The limits of the device, or those that every WebGPU device has.
 pub(crate) fn limits() -> &'static WebGpuLimits {
-    static EVERYWHERE: WebGpuLimits = WebGpuLimits {
-        invocations: 256,
-        workgroup: [256, 256, 64],
-        workgroup_memory: 16 << 10,
-        groups: 65535,
-        storage_binding: 128 << 20,
-        buffer: 256 << 20,
-        storage_bindings: 8,
-        subgroup: None,
-        f16: false,
-    };
     judge().map_or(&EVERYWHERE, |judge| judge.device.limits())
 }
 
@@ -64,6 +69,9 @@ pub(crate) fn agree_on(
     workload: &Workload,
     spoil: &dyn Fn(usize, &mut [f32]),
 ) -> usize {
+    for limits in [&EVERYWHERE, &GPU] {
+        kernels.iter().for_each(|kernel| keeps_to(*kernel, workload, limits));
+    }
     let Some(judge) = judge() else { return usize::MAX };
     let device = judge.runtime.device();
     let made_up = || {
@@ -88,6 +96,35 @@ pub(crate) fn agree_on(
         }
     }
     ran
+}
+
+/// Every point's plan keeps to the limits of a device, and its parts fit each other.
+fn keeps_to(kernel: &dyn WebGpuKernel, workload: &Workload, limits: &WebGpuLimits) {
+    if kernel.supports(workload, limits).is_err() {
+        return;
+    }
+    let space = kernel.space(workload, limits);
+    assert!(!space.points().is_empty(), "{} has no point for {workload}", kernel.name());
+    for parameters in space.points() {
+        let plan = kernel.plan(workload, parameters, limits);
+        for shader in &plan.shaders {
+            assert!(fits(limits, shader.workgroup, shader.workgroup_memory), "{}", shader.label);
+            assert!(shader.bindings.len() <= limits.storage_bindings as usize, "{}", shader.label);
+            assert!(!shader.subgroups || limits.subgroup.is_some(), "{}", shader.label);
+            assert!(!shader.f16 || limits.f16, "{}", shader.label);
+        }
+        for run in &plan.dispatches {
+            let shader = &plan.shaders[run.shader];
+            assert_eq!(run.places.len(), shader.bindings.len(), "{}", shader.label);
+            assert_eq!(run.uniform.len(), shader.uniform as usize, "{}", shader.label);
+            assert!(run.groups.iter().all(|n| (1..=limits.groups).contains(n)), "{}", shader.label);
+        }
+        assert!(
+            plan.scratch.iter().all(|bytes| (1..=limits.storage_binding).contains(bytes)),
+            "{}",
+            kernel.name()
+        );
+    }
 }
 
 impl Judge {

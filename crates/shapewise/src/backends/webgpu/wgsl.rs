@@ -224,11 +224,6 @@ impl<'a> Checks<'a> {
                 checks.reasons.push(Refusal::Shape("operands of fewer than 2³¹ elements".into()));
             }
         }
-        let bindings = workload.operands().len();
-        if bindings > limits.storage_bindings as usize {
-            let text = format!("{bindings} buffers; the device binds {}", limits.storage_bindings);
-            checks.reasons.push(Refusal::Limit(text));
-        }
         checks
     }
 
@@ -241,6 +236,16 @@ impl<'a> Checks<'a> {
         let half = self.workload.operands().iter().any(|o| o.dtype == DType::F16);
         let there = !half || self.limits.f16;
         self.needs(there, "a device with 16-bit floats")
+    }
+
+    /// The largest shader binds no more buffers than the device takes.
+    #[must_use]
+    pub fn bindings(mut self, count: usize) -> Self {
+        let most = self.limits.storage_bindings;
+        if count > most as usize {
+            self.reasons.push(Refusal::Limit(format!("{count} buffers; the device binds {most}")));
+        }
+        self
     }
 
     /// The device has subgroup operations.
@@ -272,6 +277,12 @@ impl<'a> Checks<'a> {
     pub fn done(self) -> Result<(), Refusals> {
         Refusals::collect(self.reasons)
     }
+}
+
+/// Results that an invocation may hold in registers. GPUs, whose subgroups are wider than eight, have 255 registers for each lane and
+/// need many lanes at once; software drivers hold them in the CPU's first cache, where loads are dearer than spills.
+pub(crate) fn most_held(limits: &WebGpuLimits) -> u32 {
+    if limits.subgroup.is_some_and(|(_, most)| most > 8) { 64 } else { 512 }
 }
 
 /// Whether workgroups of these sizes and this much shared memory are allowed.

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::{Geometry, checks};
-use crate::backends::webgpu::wgsl::{GROUP, dispatch, fits, line_of_groups};
+use crate::backends::webgpu::wgsl::{GROUP, dispatch, fits, line_of_groups, most_held};
 use crate::backends::webgpu::{Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::{Knob, OperationKind, ParameterSpace, Parameters, Refusals, Variant, Workload};
@@ -17,9 +17,6 @@ pub(super) struct Implicit {
 
 pub(super) static REGISTERS: Implicit = Implicit { name: "webgpu::conv::implicit", subgroup: false };
 pub(super) static SUBGROUP: Implicit = Implicit { name: "webgpu::conv::implicit_subgroup", subgroup: true };
-
-/// Statements of the loop over a subgroup's weights: about as many as drivers compile in a fraction of a second.
-const LONGEST: u32 = 2048;
 
 /// Channels and pixels of an invocation, invocations of a workgroup.
 #[derive(Clone, Copy)]
@@ -82,11 +79,11 @@ impl Tile {
         text
     }
 
-    /// The sums of input channel `channel`, with weights `weight` gives for each row.
-    fn step(&self, channel: &str, weight: impl Fn(u32) -> String) -> String {
+    /// The sums of input channel `c`, with the weight of each row.
+    fn step(&self, weight: impl Fn(u32) -> String) -> String {
         let mut text = String::from("{\n");
         for j in 0..self.columns {
-            let _ = writeln!(text, "let b{j} = select(0.0, f32(x[from{j} + {channel} * s.x1]), there{j});");
+            let _ = writeln!(text, "let b{j} = select(0.0, f32(x[from{j} + c * s.x1]), there{j});");
         }
         for r in 0..self.rows {
             let _ = writeln!(text, "let a{r} = {};", weight(r));
@@ -98,23 +95,30 @@ impl Tile {
         text
     }
 
-    /// The loop over input channels, `lanes` of them at a time through the subgroup.
+    /// The loop over input channels; each lane of a subgroup loads the weights of its own output channels.
     fn channels(&self, lanes: Option<u32>) -> String {
-        let one = self.step("c", |r| format!("f32(w[w{r} + tap + c * s.w2])"));
         let Some(lanes) = lanes else {
+            let one = self.step(|r| format!("f32(w[w{r} + tap + c * s.w2])"));
             return format!("for (var c = 0u; c < s.c; c++) {{\n{one}}}\n");
         };
-        let mut text = format!(
-            "let whole = s.c / {lanes}u * {lanes}u;\nfor (var c = 0u; c < whole; c += {lanes}u) {{\n"
-        );
-        for r in 0..self.rows {
-            let _ = writeln!(text, "let held{r} = f32(w[w{r} + tap + (c + lane_in_subgroup) * s.w2]);");
+        let mut text = String::new();
+        for q in 0..self.rows.div_ceil(lanes) {
+            let _ = writeln!(text, "let held{q} = f32(w[own{q} + tap + c * s.w2]);");
         }
-        for i in 0..lanes {
-            let channel = format!("(c + {i}u)");
-            text.push_str(&self.step(&channel, |r| format!("subgroupBroadcast(held{r}, {i}u)")));
+        let one = self.step(|r| format!("subgroupBroadcast(held{}, {}u)", r / lanes, r % lanes));
+        format!("for (var c = 0u; c < s.c; c++) {{\n{text}{one}}}\n")
+    }
+
+    /// The output channels whose weights this lane loads.
+    fn own(&self, lanes: u32) -> String {
+        let mut text = String::new();
+        for q in 0..self.rows.div_ceil(lanes) {
+            let _ = writeln!(
+                text,
+                "let own{q} = w_at + min(first_o + {}u + lane_in_subgroup, s.o - 1u) * s.w1;",
+                q * lanes
+            );
         }
-        let _ = write!(text, "}}\nfor (var c = whole; c < s.c; c++) {{\n{one}}}\n");
         text
     }
 
@@ -161,12 +165,11 @@ impl WebGpuKernel for Implicit {
 
     fn supports(&self, workload: &Workload, limits: &WebGpuLimits) -> Result<(), Refusals> {
         let g = Geometry::of(workload);
-        let at_once = if self.subgroup { lanes(limits).unwrap_or(1) as usize } else { 1 };
         let [d, h, _] = g.kernel;
         // A padding that makes indices negative beyond any input would not survive the arithmetic in 32 bits.
         let checks = checks(workload, limits)
             .needs(!g.attributes.transposed, "a convolution that is not transposed")
-            .turns(g.taps() * (g.c / at_once + at_once + 1) + d * h + d);
+            .turns(g.taps() * (g.c + 1) + d * h + d);
         if self.subgroup {
             return checks.with_subgroups().needs(lanes(limits).is_some(), "subgroups of one size").done();
         }
@@ -180,7 +183,8 @@ impl WebGpuKernel for Implicit {
             1..=4 => &[4],
             5..=8 => &[8],
             9..=16 => &[16, 8],
-            _ if self.subgroup => &[32, 16],
+            64.. if self.subgroup => &[64, 32, 16, 8],
+            _ if self.subgroup => &[32, 16, 8],
             _ => &[16, 8],
         };
         let columns: &[u32] = if self.subgroup { &[8, 4] } else { &[16, 4] };
@@ -191,8 +195,7 @@ impl WebGpuKernel for Implicit {
             .axis(Knob::WorkgroupX, widths)
             .constrained(|p| {
                 let tile = Tile::of(p);
-                let short = !self.subgroup || tile.rows * tile.columns * width <= LONGEST;
-                fits(limits, [tile.x, 1, 1], 0) && short
+                fits(limits, [tile.x, 1, 1], 0) && tile.rows * tile.columns <= most_held(limits)
             })
     }
 
@@ -209,8 +212,9 @@ impl WebGpuKernel for Implicit {
         let tile = Tile::of(parameters);
         let lanes = if self.subgroup { lanes(limits) } else { None };
         let body = format!(
-            "{GROUP}{}for (var kd = 0u; kd < s.kernel_d; kd++) {{ for (var kh = 0u; kh < s.kernel_h; kh++) {{ for (var kw = 0u; kw < s.kernel_w; kw++) {{\n{}{}}} }} }}\n{}",
+            "{GROUP}{}{}for (var kd = 0u; kd < s.kernel_d; kd++) {{ for (var kh = 0u; kh < s.kernel_h; kh++) {{ for (var kw = 0u; kw < s.kernel_w; kw++) {{\n{}{}}} }} }}\n{}",
             tile.prologue(),
+            lanes.map_or_else(String::new, |lanes| tile.own(lanes)),
             tile.tap(),
             tile.channels(lanes),
             tile.epilogue()

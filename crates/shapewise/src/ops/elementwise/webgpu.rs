@@ -84,6 +84,7 @@ impl WebGpuKernel for Walk {
         let half = steps.contains(&DType::F16);
         let checks = Checks::layouts(workload, limits)
             .types(TYPES)
+            .bindings(workload.operands().len())
             .needs(
                 steps.iter().all(|t| TYPES.contains(t)),
                 "a program on f32, f16, 8- and 32-bit integers and bool",

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Product, checks};
-use crate::backends::webgpu::wgsl::{GROUP, element, fits};
+use crate::backends::webgpu::wgsl::{GROUP, element, fits, most_held};
 use crate::backends::webgpu::{Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::{Knob, OperationKind, ParameterSpace, Parameters, Refusals, Variant, Workload};
@@ -170,7 +170,11 @@ pub(super) fn space(product: &Product, limits: &WebGpuLimits) -> ParameterSpace 
                 && !large
                 && product.m > tile.rows as usize
                 && product.n > tile.columns as usize;
-            fits(limits, [tile.x, tile.y, 1], 0) && square && (line || spread) && tile.columns >= tile.vector
+            fits(limits, [tile.x, tile.y, 1], 0)
+                && square
+                && (line || spread)
+                && tile.rows * tile.columns <= most_held(limits)
+                && tile.columns >= tile.vector
         })
 }
 

@@ -13,8 +13,14 @@ pub(super) struct SplitK;
 /// Invocations of a workgroup that adds the pieces up: enough for the widest subgroup that is common.
 const FINISH: u32 = 64;
 
-/// Pieces of a sum at most.
-const MOST_PIECES: usize = 64;
+/// Into how many pieces sums are cut.
+const SPLITS: &[u32] = &[4, 16, 64];
+
+/// Whether the pieces of all results fit one buffer, and their loops end before drivers end them.
+fn possible(product: &Product, pieces: usize, limits: &WebGpuLimits) -> bool {
+    let bytes = 4 * (product.m * product.n * product.count() * pieces) as u64;
+    bytes <= limits.storage_binding.min(limits.buffer) && product.k / pieces <= MOST_TURNS
+}
 
 /// Adds up the pieces of each result.
 const FINISH_BODY: &str = "
@@ -89,19 +95,18 @@ impl WebGpuKernel for SplitK {
 
     fn supports(&self, workload: &Workload, limits: &WebGpuLimits) -> Result<(), Refusals> {
         let product = Product::of(workload);
-        let scratch = (product.m * product.n * product.count() * MOST_PIECES) as u64 * 4;
+        let some = SPLITS.iter().any(|&split| possible(&product, split as usize, limits));
         checks(workload, limits)
             .needs(product.k >= 64, "at least 64 steps to cut")
-            .needs(scratch <= limits.storage_binding.min(limits.buffer), "pieces that fit one buffer")
-            .turns(product.k / MOST_PIECES + MOST_PIECES)
+            .needs(some, "pieces that fit one buffer, of at most 65000 steps")
             .done()
     }
 
     fn space(&self, workload: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
         let product = Product::of(workload);
         space(&product, limits)
-            .axis(Knob::Split, &[4, 16, MOST_PIECES as u32])
-            .constrained(|p| product.k / pieces(p) <= MOST_TURNS)
+            .axis(Knob::Split, SPLITS)
+            .constrained(|p| possible(&product, pieces(p), limits))
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters) -> WebGpuCost {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::registers::{Tile, place, store};
 use super::{Product, checks};
-use crate::backends::webgpu::wgsl::{GROUP, fits};
+use crate::backends::webgpu::wgsl::{GROUP, fits, most_held};
 use crate::backends::webgpu::{Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::{Knob, OperationKind, ParameterSpace, Parameters, Refusals, Variant, Workload};
@@ -13,37 +13,29 @@ use crate::ops::{Knob, OperationKind, ParameterSpace, Parameters, Refusals, Vari
 /// `webgpu::matmul::subgroup`
 pub(super) struct Subgroup;
 
-/// Statements of the loop over a subgroup's elements: about as many as drivers compile in a fraction of a second.
-const LONGEST: u32 = 2048;
-
 /// A workgroup is one line of invocations along the columns.
 fn tile(parameters: &Parameters) -> Tile {
     Tile { y: 1, vector: 1, ..Tile::of(parameters) }
 }
 
-/// Each lane loads one element of every row, which all read in turn; what is left of the sum goes step by step.
-fn steps(tile: &Tile, lanes: u32) -> String {
-    let mut text = String::new();
+/// Each lane loads one element of every row, which all read in turn.
+fn steps(tile: &Tile) -> String {
+    let (mut loads, mut sums) = (String::new(), String::new());
     for r in 0..tile.rows {
-        let _ = writeln!(text, "let left{r} = f32(a[a{r} + (k + lane_in_subgroup) * s.a_cs]);");
+        let _ = writeln!(loads, "let left{r} = f32(a[a{r} + own]);");
     }
-    for i in 0..lanes {
-        text.push_str("{\n");
+    for j in 0..tile.columns {
+        let _ = writeln!(sums, "let y{j} = f32(b[b{j} + (k + i) * s.b_rs]);");
+    }
+    for r in 0..tile.rows {
+        let _ = writeln!(sums, "let x{r} = subgroupShuffle(left{r}, i);");
         for j in 0..tile.columns {
-            let _ = writeln!(text, "let y{j} = f32(b[b{j} + (k + {i}u) * s.b_rs]);");
+            let _ = writeln!(sums, "c{r}_{j} += x{r} * y{j};");
         }
-        for r in 0..tile.rows {
-            let _ = writeln!(text, "let x{r} = subgroupBroadcast(left{r}, {i}u);");
-            for j in 0..tile.columns {
-                let _ = writeln!(text, "c{r}_{j} += x{r} * y{j};");
-            }
-        }
-        text.push_str("}\n");
     }
     format!(
-        "let whole = s.k / {lanes}u * {lanes}u;\nfor (var k = 0u; k < whole; k += {lanes}u) {{\n{text}}}\n\
-         let start = whole; let until = s.k;\n{}",
-        tile.steps()
+        "for (var k = 0u; k < s.k; k += subgroup) {{\nlet own = min(k + lane_in_subgroup, s.k - 1u) * s.a_cs;\n{loads}\
+         let many = min(subgroup, s.k - k);\nfor (var i = 0u; i < many; i++) {{\n{sums}}}\n}}\n"
     )
 }
 
@@ -76,7 +68,7 @@ impl WebGpuKernel for Subgroup {
             .with_subgroups()
             .needs(known.is_some(), "subgroups of one size")
             .needs(fit, "workgroups as wide as a subgroup")
-            .turns(Product::of(workload).k / known.unwrap_or(1) as usize + 64)
+            .turns(Product::of(workload).k * 9 / 8 + 1)
             .done()
     }
 
@@ -88,15 +80,16 @@ impl WebGpuKernel for Subgroup {
             2..=4 => &[4],
             5..=8 => &[8, 4],
             9..=16 => &[16, 8],
-            _ => &[32, 16, 8],
+            17..=63 => &[32, 16, 8],
+            _ => &[64, 32, 16, 8],
         };
         let columns: &[u32] = if product.n <= lanes as usize { &[1] } else { &[8, 4] };
-        // Whole subgroups: every lane that is asked for an element takes part. The loop is written out, so it must stay short.
+        // Whole subgroups: every lane that is asked for an element takes part.
         ParameterSpace::single()
             .axis(Knob::TileM, rows)
             .axis(Knob::TileN, columns)
             .axis(Knob::WorkgroupX, &[lanes])
-            .constrained(|p| tile(p).rows * tile(p).columns * lanes <= LONGEST)
+            .constrained(|p| tile(p).rows * tile(p).columns <= most_held(limits))
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters) -> WebGpuCost {
@@ -104,7 +97,7 @@ impl WebGpuKernel for Subgroup {
         Product::of(workload).cost(rows, columns)
     }
 
-    fn plan(&self, workload: &Workload, parameters: &Parameters, limits: &WebGpuLimits) -> Plan {
+    fn plan(&self, workload: &Workload, parameters: &Parameters, _: &WebGpuLimits) -> Plan {
         let product = Product::of(workload);
         if product.is_empty() {
             return Plan::default();
@@ -116,7 +109,7 @@ impl WebGpuKernel for Subgroup {
             place(&tile),
             product.starts(),
             tile.prologue(),
-            steps(&tile, lanes(limits).unwrap_or(1)),
+            steps(&tile),
             tile.epilogue(store(&product, 1)),
         );
         let shader = product.shader(self.name(), [tile.x, 1, 1], 1).subgroups().numbers(&numbers).main(body);

@@ -210,7 +210,9 @@ impl WebGpuKernel for Norm {
         let g = Geometry::of(workload);
         let given = g.attributes.kind == NormKind::BatchInference;
         let depth = count(&g.over);
-        let checks = Checks::layouts(workload, limits).types(&[DType::F32, DType::F16]);
+        let checks = Checks::layouts(workload, limits)
+            .types(&[DType::F32, DType::F16])
+            .bindings(workload.operands().len());
         let checks = match self.who {
             Who::Element => checks.needs(given, "given statistics"),
             Who::Invocation => checks.needs(!given, "statistics to be taken").turns(2 * depth),

@@ -313,7 +313,9 @@ impl WebGpuKernel for Projected {
             .iter()
             .enumerate()
             .all(|(i, o)| o.dtype == DType::F32 || Some(i) == layer.lengths());
+        let a = layer.attributes;
         Checks::layouts(workload, limits)
+            .bindings(5 + usize::from(a.bias) + usize::from(a.lengths) + usize::from(layer.is_lstm()))
             .needs(reals, "f32")
             .needs(
                 taken || layer.input == 0 || layer.steps * layer.batch == 0,

@@ -97,7 +97,7 @@ impl WebGpuKernel for Merge {
         let scratch = 4 * g.entries.div_ceil(32) as u64 * g.n as u64;
         let buffers = 7 + usize::from(g.bias);
         checks(workload, limits)
-            .needs(buffers <= limits.storage_bindings as usize, "a device that binds eight buffers")
+            .bindings(buffers)
             .needs(scratch <= limits.storage_binding, "parts of rows that fit one buffer")
             .turns(g.longest() / 32 + 64)
             .done()
