@@ -78,13 +78,14 @@ mod tests {
     #[test]
     fn the_wide_spaces_of_products_convolutions_and_sums_have_a_hundred_points() {
         use crate::ops::conv::ConvOptions;
+        use crate::ops::reduce::Over;
         let rt = Runtime::builder().threads(2).without_calibration().build().unwrap();
         let full = |shape: &[usize]| Tensor::full(1.0f32, shape).unwrap();
         let (a, x, w) = (full(&[1024, 1024]), full(&[1, 64, 56, 56]), full(&[128, 64, 3, 3]));
         let ask = [
             rt.workloads(|rt| rt.matmul(&a, &a)),
             rt.workloads(|rt| rt.conv2d(&x, &w, &ConvOptions::new())),
-            rt.workloads(|rt| rt.sum(&a, -1)),
+            rt.workloads(|rt| rt.sum(&a, Over::from(-1))),
         ];
         for workload in ask.map(|asked| asked.unwrap().remove(0)) {
             let kernels = rt.kernels().kernels(workload.kind());
