@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use shapewise::ops::Workload;
-use shapewise::store::{SqliteStore, Store};
+use shapewise::store::{Evidence, SqliteStore, Store};
 use shapewise::{Runtime, StoreLocation};
 use shapewise_report::Report;
 use signal_hook::consts::SIGINT;
@@ -162,30 +162,30 @@ fn measure_all(
     budget: Duration,
 ) -> Result<Tuned> {
     let mut meter = Meter::new(cold);
-    let mut gains = Vec::new();
+    let mut won = Vec::new();
     let mut tuned = Tuned { measured: 0, busy: 0 };
     let start = Instant::now();
     for workload in &plan.queue {
         if stop.load(Ordering::Relaxed) || start.elapsed() >= budget {
             break;
         }
-        bar.measuring(tuned.measured, plan.queue.len(), workload, &gains);
+        bar.measuring(start.elapsed(), [tuned.measured, plan.queue.len()], workload, &won);
         let rows = meter.measure(workload)?;
         store.append(&rows)?;
         tuned.measured += 1;
         tuned.busy += usize::from(rows.iter().any(|row| row.busy));
-        gains.extend(gain(cold, workload, &rows));
+        won.extend(winner(cold, workload, &rows));
     }
     Ok(tuned)
 }
 
-/// How many times faster the best is than what would run without measurements.
-fn gain(cold: &Runtime, workload: &Workload, rows: &[shapewise::store::Evidence]) -> Option<f64> {
+/// The fastest kernel, and how many times faster it is than what would run without measurements.
+fn winner(cold: &Runtime, workload: &Workload, rows: &[Evidence]) -> Option<(String, f64)> {
     let default = cold.explain_workload(workload).ok()?;
-    let is_default =
-        |r: &&shapewise::store::Evidence| r.kernel == default.chosen && r.parameters == default.parameters;
-    let best = rows.iter().map(|r| r.seconds).min_by(f64::total_cmp)?;
-    Some(rows.iter().find(is_default)?.seconds / best)
+    let is_default = |r: &&Evidence| r.kernel == default.chosen && r.parameters == default.parameters;
+    let best = rows.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+    let kernel = best.kernel.rsplit("::").next().unwrap_or(&best.kernel);
+    Some((kernel.to_owned(), rows.iter().find(is_default)?.seconds / best.seconds))
 }
 
 /// A report of the store as a new process would find it.
