@@ -21,6 +21,7 @@ use shapewise::{Runtime, StoreLocation};
 use shapewise_report::Report;
 use signal_hook::consts::SIGINT;
 
+use crate::settings::leave;
 use crate::{Ended, Settings, output};
 use bar::Bar;
 use gather::Sources;
@@ -197,7 +198,9 @@ fn assemble(
     store: &dyn Store,
 ) -> Result<Report> {
     let runtime = settings.builder().store(StoreLocation::File(file.to_owned())).build()?;
-    gather::report(&Sources { runtime: &runtime, cold, suite, store, file: Some(file) })
+    let report = gather::report(&Sources { runtime: &runtime, cold, suite, store, file: Some(file) });
+    leave(runtime);
+    report
 }
 
 fn write(path: &Path, report: &Report) -> Result<()> {
