@@ -152,8 +152,7 @@ fn run(program: Program) -> Result<Ended> {
             }
             let explanation = runtime.explain_workload(&question.workload(&runtime)?)?;
             output::print(settings.json, &explanation, &explanation.to_string())?;
-            // Nothing was measured, so nothing is lost by leaving the learner to its training: of a large store it takes seconds.
-            std::process::exit(0);
+            settings::leave(runtime);
         }
         Some(Command::Bench { question, settings, samples }) => {
             let runtime = settings.runtime()?;

@@ -63,3 +63,9 @@ impl Settings {
         Ok(self.builder().store(self.location()).build()?)
     }
 }
+
+/// Ends the use of a runtime that was only asked. Dropping it would wait until its models are trained, which takes seconds
+/// with a large store; it has measured nothing that could be lost.
+pub fn leave(runtime: Runtime) {
+    std::mem::forget(runtime);
+}

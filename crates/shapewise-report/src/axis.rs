@@ -39,11 +39,12 @@ impl Axis {
         self.from + (self.to - self.from) * share.min(1.0)
     }
 
-    /// Round values on the axis: with 1, 2 and 5 of each decade where there is room, whole decades otherwise.
+    /// Round values on the axis: several of each decade where there is room, whole decades otherwise.
     pub fn ticks(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
         let pixels = (self.to - self.from).abs();
         let steps: &[f64] = match pixels / decades {
+            room if room > 500.0 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
             room if room > 170.0 => &[1.0, 2.0, 5.0],
             room if room > 90.0 => &[1.0, 3.0],
             _ => &[1.0],

@@ -16,7 +16,35 @@ type Section<'a> = (&'a str, &'a str, &'a str, String);
 impl Report {
     /// One self-contained page.
     pub fn html(&self) -> String {
-        let sections: [Section<'_>; 8] = [
+        let mut nav = String::new();
+        let mut body = String::new();
+        for (id, heading, sentence, content) in &self.sections() {
+            // Writing to a string cannot fail.
+            let _ = write!(nav, "<a href=\"#{id}\">{heading}</a>");
+            let _ = write!(
+                body,
+                "<section id={id} aria-labelledby={id}-h><h2 id={id}-h>{heading}</h2><p class=dim>{sentence}</p>{content}</section>"
+            );
+        }
+        format!(
+            "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width,initial-scale=1\">\
+             <meta name=color-scheme content=\"light dark\"><title>Shapewise · {name}</title><style>{STYLE}</style>\
+             <header><div><h1>Shapewise</h1><p>{name} · {date}</p></div>\
+             <button type=button id=theme aria-label=\"Change between light and dark\">◐</button></header>\
+             <nav aria-label=Sections>{nav}</nav><main>{tiles}{body}</main>\
+             <footer>Made by shapewise {version}. Times are medians of interleaved samples; intervals are two standard errors to each side. \
+             Nothing on this page was loaded from anywhere.</footer>\
+             <div id=tip role=status hidden></div><script>{SCRIPT}</script></html>",
+            name = Escaped(if self.machine.name.is_empty() { "unknown machine" } else { &self.machine.name }),
+            date = text::date(self.made_at),
+            version = Escaped(&self.version),
+            tiles = self.tiles(),
+        )
+    }
+
+    /// Everything below those numbers.
+    fn sections(&self) -> [Section<'static>; 8] {
+        [
             (
                 "gains",
                 "What choosing gains",
@@ -60,31 +88,7 @@ impl Report {
                 progress::figure(self),
             ),
             ("store", "The store", "Where the evidence is kept, and how it is.", store::card(self)),
-        ];
-        let mut nav = String::new();
-        let mut body = String::new();
-        for (id, heading, sentence, content) in &sections {
-            // Writing to a string cannot fail.
-            let _ = write!(nav, "<a href=\"#{id}\">{heading}</a>");
-            let _ = write!(
-                body,
-                "<section id={id} aria-labelledby={id}-h><h2 id={id}-h>{heading}</h2><p class=dim>{sentence}</p>{content}</section>"
-            );
-        }
-        format!(
-            "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width,initial-scale=1\">\
-             <meta name=color-scheme content=\"light dark\"><title>Shapewise · {name}</title><style>{STYLE}</style>\
-             <header><div><h1>Shapewise</h1><p>{name} · {date}</p></div>\
-             <button type=button id=theme aria-label=\"Change between light and dark\">◐</button></header>\
-             <nav aria-label=Sections>{nav}</nav><main>{tiles}{body}</main>\
-             <footer>Made by shapewise {version}. Times are medians of interleaved samples; intervals are two standard errors to each side. \
-             Nothing on this page was loaded from anywhere.</footer>\
-             <div id=tip role=status hidden></div><script>{SCRIPT}</script></html>",
-            name = Escaped(if self.machine.name.is_empty() { "unknown machine" } else { &self.machine.name }),
-            date = text::date(self.made_at),
-            version = Escaped(&self.version),
-            tiles = self.tiles(),
-        )
+        ]
     }
 
     /// The few numbers that matter most.

@@ -45,22 +45,7 @@ pub fn figure(report: &Report) -> String {
             at + 4.0
         );
     }
-    for i in 0..=4 {
-        let timed = last.timed * i / 4;
-        let _ = write!(
-            svg,
-            "<text class=tick x={:.1} y={:.1} text-anchor=middle>{}</text>",
-            x(timed),
-            BOTTOM + 18.0,
-            text::count(timed)
-        );
-    }
-    let _ = write!(
-        svg,
-        "<text class=axis x={:.1} y={:.1} text-anchor=middle>candidates timed</text>",
-        f64::midpoint(LEFT, RIGHT),
-        BOTTOM + 38.0
-    );
+    bottom(&mut svg, last.timed);
     let mut path = format!("M{LEFT} {:.1}", y(1.0));
     for step in steps {
         // Steps, because nothing is known between two measurements.
@@ -79,6 +64,19 @@ pub fn figure(report: &Report) -> String {
         "<figure>{svg}<figcaption>Geometric mean over all workloads of this page: default kernel's time over the best time known by \
          then. What is not measured yet counts as 1×, so the curve flattens when little is left to gain.</figcaption></figure>"
     )
+}
+
+/// The number of candidates from left to right, in quarters.
+fn bottom(svg: &mut String, all: u64) {
+    let y = BOTTOM + 18.0;
+    for i in 0..=4u32 {
+        let x = LEFT + (RIGHT - LEFT) * f64::from(i) / 4.0;
+        let timed = text::count(all * u64::from(i) / 4);
+        // Writing to a string cannot fail.
+        let _ = write!(svg, "<text class=tick x={x:.1} y={y:.1} text-anchor=middle>{timed}</text>");
+    }
+    let (middle, y) = (f64::midpoint(LEFT, RIGHT), BOTTOM + 38.0);
+    let _ = write!(svg, "<text class=axis x={middle:.1} y={y:.1} text-anchor=middle>candidates timed</text>");
 }
 
 /// A round number of which about four make the whole.

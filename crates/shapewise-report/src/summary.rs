@@ -76,10 +76,14 @@ impl Workload {
         self.candidates.iter().filter_map(|c| c.operations).filter(|n| *n > 0.0).min_by(f64::total_cmp)
     }
 
-    /// The workload with letters for its sizes, the same letter for the same size: what shapes of one kind share.
+    /// The workload with letters for its sizes, the same letter for the same size: what shapes of one kind share. A size of
+    /// one stays as it is, because a vector is another kind than a matrix.
     pub fn pattern(&self) -> String {
         let mut known: Vec<&str> = Vec::new();
         rewrite(&self.description, |_, digits| {
+            if digits == "1" {
+                return digits.to_owned();
+            }
             let index = known.iter().position(|d| *d == digits).unwrap_or_else(|| {
                 known.push(digits);
                 known.len() - 1
@@ -256,7 +260,7 @@ pub(crate) mod tests {
         assert_eq!(product(64.0).pattern(), "matmul(f32 a×a, f32 a×a) → f32 a×a");
         let skinny = "matmul(f32 1×4096, f32 4096×512 strides [1, 4096]) → f32 1×512";
         let workload = Workload { description: skinny.into(), ..Workload::default() };
-        assert_eq!(workload.pattern(), "matmul(f32 a×b, f32 b×c strides [a, b]) → f32 a×c");
+        assert_eq!(workload.pattern(), "matmul(f32 1×a, f32 a×b strides [1, a]) → f32 1×b");
         let images = ["conv(f32 1×64×56×56)", "conv(f32 1×128×28×28)"]
             .map(|d| Workload { description: d.into(), ..Workload::default() });
         assert_eq!(common_pattern(&[&images[0], &images[1]]), "conv(f32 1×a×b×b)");

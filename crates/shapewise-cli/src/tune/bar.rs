@@ -15,7 +15,6 @@ const LINES_EVERY: Duration = Duration::from_secs(10);
 /// A bar on a terminal, a line now and then elsewhere; both on the standard error.
 pub struct Bar {
     shown: Option<ProgressBar>,
-    start: Instant,
     budget: Duration,
     said: Mutex<Option<Instant>>,
 }
@@ -23,8 +22,7 @@ pub struct Bar {
 impl Bar {
     /// A bar that is full after the budget.
     pub fn new(budget: Duration) -> Self {
-        let start = Instant::now();
-        let mut bar = Self { shown: None, start, budget, said: Mutex::new(None) };
+        let mut bar = Self { shown: None, budget, said: Mutex::new(None) };
         if std::io::stderr().is_terminal() {
             let shown = ProgressBar::new(budget.as_millis().max(1) as u64);
             // A wrong template would only change the looks.
@@ -46,27 +44,35 @@ impl Bar {
         }
     }
 
-    /// Says which workload is next and what was gained so far.
-    pub fn measuring(&self, done: usize, all: usize, workload: &Workload, gains: &[f64]) {
-        let gain = geometric_mean(gains.iter().copied())
-            .map_or(String::new(), |gain| format!(" · mean gain {}×", text::number(gain)));
-        self.go_on(format!("{done} of {all}{gain} · {workload}"));
+    /// Says which workload is next, what was gained so far, and what won last.
+    pub fn measuring(
+        &self,
+        elapsed: Duration,
+        [done, all]: [usize; 2],
+        workload: &Workload,
+        won: &[(String, f64)],
+    ) {
+        let gain = geometric_mean(won.iter().map(|(_, gain)| *gain));
+        let so_far = gain.zip(won.last()).map_or(String::new(), |(mean, (kernel, gain))| {
+            format!(" · mean gain {}× · last {kernel} {}×", text::number(mean), text::number(*gain))
+        });
+        self.go_on(elapsed, format!("{done} of {all}{so_far} · {workload}"));
     }
 
     /// Says whose parameters are searched and what was found so far.
-    pub fn searching(&self, so_far: &TuningProgress<'_>) {
+    pub fn searching(&self, before: Duration, so_far: &TuningProgress<'_>) {
         let gain = so_far.default_seconds.map_or(String::new(), |default| {
             format!(" · {}×", text::number(default / so_far.best_seconds))
         });
-        self.go_on(format!("{} parameters tried{gain} · {}", so_far.trials, so_far.workload));
+        let elapsed = before + Duration::from_secs_f64(so_far.elapsed.max(0.0));
+        self.go_on(elapsed, format!("{} parameters tried{gain} · {}", so_far.trials, so_far.workload));
     }
 
-    fn go_on(&self, message: String) {
+    fn go_on(&self, elapsed: Duration, message: String) {
         let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match &self.shown {
             Some(bar) => {
-                let elapsed = self.start.elapsed().min(self.budget);
-                bar.set_position(elapsed.as_millis() as u64);
+                bar.set_position(elapsed.min(self.budget).as_millis() as u64);
                 bar.set_message(message);
             }
             None if said.is_none_or(|at| at.elapsed() >= LINES_EVERY) => {

@@ -17,6 +17,8 @@ use shapewise_report::{
 
 /// Parts of the shapes that are left out in turn when predictions are judged.
 const FOLDS: usize = 5;
+/// Shapes of an operation that predictions are judged on: enough for a plot, and a second of training.
+const MOST_SHAPES: usize = 100;
 /// Points of the curve of progress: more than a screen shows.
 const MOST_STEPS: usize = 400;
 
@@ -133,7 +135,9 @@ fn predictions(groups: &BTreeMap<u128, Group>) -> HashMap<u128, Judged> {
     for (key, group) in groups {
         operations.entry(&group.operation).or_default().push((*key, group));
     }
-    for shapes in operations.values().filter(|shapes| shapes.len() >= FOLDS) {
+    for shapes in operations.values_mut().filter(|shapes| shapes.len() >= FOLDS) {
+        let every = shapes.len().div_ceil(MOST_SHAPES);
+        *shapes = shapes.iter().step_by(every).copied().collect();
         for fold in 0..FOLDS {
             let (held, kept): (Vec<_>, Vec<_>) =
                 shapes.iter().enumerate().partition(|(i, _)| i % FOLDS == fold);

@@ -16,12 +16,13 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use shapewise::ops::Workload;
-use shapewise::store::{SqliteStore, Store};
+use shapewise::store::{Evidence, SqliteStore, Store};
 use shapewise::tuning::{Coordinator, TuningBudget, TuningTask};
 use shapewise::{Runtime, StoreLocation};
 use shapewise_report::Report;
 use signal_hook::consts::SIGINT;
 
+use crate::settings::leave;
 use crate::{Ended, Settings, output};
 use bar::Bar;
 use gather::Sources;
@@ -129,8 +130,7 @@ pub fn run(tune: &TuneQuestion, settings: &Settings) -> Result<Ended> {
     let plan = Plan::new(&cold, &suite, &store)?;
     let start = Instant::now();
     let tuned = measure_all(&plan, &cold, &store, &bar, &stop, tune.budget)?;
-    let left = tune.budget.saturating_sub(start.elapsed());
-    let searched = search(settings, &place.file, &suite, &bar, &stop, left)?;
+    let searched = search(settings, &place.file, &suite, &bar, &stop, (start.elapsed(), tune.budget))?;
     bar.finish();
     let seconds = start.elapsed().as_secs_f64();
     let report = assemble(settings, &place.file, &cold, &suite, &store)?;
@@ -168,19 +168,19 @@ fn measure_all(
     budget: Duration,
 ) -> Result<Tuned> {
     let mut meter = Meter::new(cold);
-    let mut gains = Vec::new();
+    let mut won = Vec::new();
     let mut tuned = Tuned { measured: 0, busy: 0 };
     let start = Instant::now();
     for workload in &plan.queue {
         if stop.load(Ordering::Relaxed) || start.elapsed() >= budget {
             break;
         }
-        bar.measuring(tuned.measured, plan.queue.len(), workload, &gains);
+        bar.measuring(start.elapsed(), [tuned.measured, plan.queue.len()], workload, &won);
         let rows = meter.measure(workload)?;
         store.append(&rows)?;
         tuned.measured += 1;
         tuned.busy += usize::from(rows.iter().any(|row| row.busy));
-        gains.extend(gain(cold, workload, &rows));
+        won.extend(winner(cold, workload, &rows));
     }
     Ok(tuned)
 }
@@ -192,8 +192,9 @@ fn search(
     suite: &[Workload],
     bar: &Bar,
     stop: &AtomicBool,
-    left: Duration,
+    (before, all): (Duration, Duration),
 ) -> Result<usize> {
+    let left = all.saturating_sub(before);
     if left.is_zero() || settings.no_calibration {
         return Ok(0);
     }
@@ -202,20 +203,20 @@ fn search(
     let tasks: Vec<TuningTask> = suite.iter().map(task).collect();
     let budget = TuningBudget { time: Some(left), trials: None };
     let campaign = Coordinator::new(&runtime).tune(&tasks, &budget, &mut |so_far| {
-        bar.searching(so_far);
+        bar.searching(before, so_far);
         !stop.load(Ordering::Relaxed)
     });
     runtime.flush();
     Ok(campaign.trials)
 }
 
-/// How many times faster the best is than what would run without measurements.
-fn gain(cold: &Runtime, workload: &Workload, rows: &[shapewise::store::Evidence]) -> Option<f64> {
+/// The fastest kernel, and how many times faster it is than what would run without measurements.
+fn winner(cold: &Runtime, workload: &Workload, rows: &[Evidence]) -> Option<(String, f64)> {
     let default = cold.explain_workload(workload).ok()?;
-    let is_default =
-        |r: &&shapewise::store::Evidence| r.kernel == default.chosen && r.parameters == default.parameters;
-    let best = rows.iter().map(|r| r.seconds).min_by(f64::total_cmp)?;
-    Some(rows.iter().find(is_default)?.seconds / best)
+    let is_default = |r: &&Evidence| r.kernel == default.chosen && r.parameters == default.parameters;
+    let best = rows.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+    let kernel = best.kernel.rsplit("::").next().unwrap_or(&best.kernel);
+    Some((kernel.to_owned(), rows.iter().find(is_default)?.seconds / best.seconds))
 }
 
 /// A report of the store as a new process would find it.
@@ -227,7 +228,9 @@ fn assemble(
     store: &dyn Store,
 ) -> Result<Report> {
     let runtime = settings.builder().store(StoreLocation::File(file.to_owned())).build()?;
-    gather::report(&Sources { runtime: &runtime, cold, suite, store, file: Some(file) })
+    let report = gather::report(&Sources { runtime: &runtime, cold, suite, store, file: Some(file) });
+    leave(runtime);
+    report
 }
 
 fn write(path: &Path, report: &Report) -> Result<()> {
