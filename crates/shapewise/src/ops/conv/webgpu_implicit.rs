@@ -166,7 +166,6 @@ impl WebGpuKernel for Implicit {
     fn supports(&self, workload: &Workload, limits: &WebGpuLimits) -> Result<(), Refusals> {
         let g = Geometry::of(workload);
         let [d, h, _] = g.kernel;
-        // A padding that makes indices negative beyond any input would not survive the arithmetic in 32 bits.
         let checks = checks(workload, limits)
             .needs(!g.attributes.transposed, "a convolution that is not transposed")
             .turns(g.taps() * (g.c + 1) + d * h + d);
