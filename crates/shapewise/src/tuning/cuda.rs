@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::characteristics::{Characteristics, asking, default_kernel};
 use super::constraints::{Accuracy, TuningConstraints, TuningError};
 use super::feedback::Book;
-use super::gpu::{Extent, Machine, Tile, estimate, tiles};
+use super::gpu::{Extent, Machine, Tile, estimate, shortlist, tiles};
 use super::occupancy::{Multiprocessor, Occupancy};
 use super::strategy::{BackendPlan, Proposal, Proposed, Proposes};
 use crate::device::{BackendKind, DeviceInfo};
@@ -193,21 +193,21 @@ impl Proposes for CudaStrategy {
         let slots = |tile: &Tile| {
             u64::from(self.device.multiprocessors) * u64::from(self.occupancy(tile, extent.size).1.blocks)
         };
-        let (mut proposals, mut bound, mut least) = (Vec::new(), None, f64::INFINITY);
-        for tile in tiles(&extent, mode, slots) {
+        let estimated = tiles(&extent, mode, slots).into_iter().filter_map(|tile| {
+            let blocks = self.occupancy(&tile, extent.size).1.blocks;
+            (blocks > 0).then(|| (tile, estimate(&machine, &extent, &tile, blocks)))
+        });
+        let short = shortlist(estimated.collect());
+        let bound = short.first().and_then(|(_, found)| found.bound());
+        let mut proposals = Vec::with_capacity(short.len());
+        for (tile, found) in short {
             let Some(plan) = self.plan(&tile, &extent, &request) else { continue };
-            let found = estimate(&machine, &extent, &tile, plan.occupancy.blocks);
-            if found.order < least {
-                (least, bound) = (found.order, found.bound());
-            }
-            let partial =
-                if tile.split > 1 { u64::from(tile.split) * extent.m * extent.n * extent.size } else { 0 };
             proposals.push(Proposal {
                 parameters: tile.parameters(request.constraints.level),
                 plan: BackendPlan::Cuda(plan),
                 seconds: found.seconds(),
                 order: found.order,
-                memory: (traits.bytes as u64).saturating_add(partial),
+                memory: (traits.bytes as u64).saturating_add(tile.partial(&extent)),
                 threads: 1,
             });
         }

@@ -71,6 +71,12 @@ impl Tile {
         (u64::from(self.depth) * u64::from(self.y * self.rows + self.x * self.columns) * size) as u32
     }
 
+    /// Bytes of the sums of a split, which are added up at the end.
+    pub fn partial(&self, extent: &Extent) -> u64 {
+        let sums = f64::from(self.split) * extent.m as f64 * extent.n as f64 * extent.size as f64;
+        if self.split > 1 { sums as u64 } else { 0 }
+    }
+
     /// Groups along columns, rows and depth.
     pub fn groups(&self, extent: &Extent) -> [u64; 3] {
         let columns = extent.n.div_ceil(u64::from(self.x * self.columns));
@@ -149,6 +155,21 @@ pub(super) fn tiles(extent: &Extent, mode: PowerMode, filled: impl Fn(&Tile) -> 
     }
     found
 }
+
+/// The best tiles, best first, and the best of those that need no memory for sums of their own.
+pub(super) fn shortlist(mut all: Vec<(Tile, Estimate)>) -> Vec<(Tile, Estimate)> {
+    all.sort_by(|a, b| a.1.order.total_cmp(&b.1.order));
+    let (mut any, mut whole) = (0, 0);
+    all.retain(|(tile, _)| {
+        any += 1;
+        whole += usize::from(tile.split == 1);
+        any <= SHORT || (tile.split == 1 && whole <= SHORT / 2)
+    });
+    all
+}
+
+/// Tiles of a short list: several times the alternatives that a recommendation has.
+const SHORT: usize = 12;
 
 /// What a tile costs.
 #[derive(Clone, Copy, Debug)]
@@ -236,6 +257,17 @@ mod tests {
         let split = Tile { x: 16, y: 16, rows: 4, columns: 4, depth: 16, split: 16 };
         let whole = Tile { split: 1, ..split };
         assert!(estimate(&MACHINE, &extent, &split, 2).order < estimate(&MACHINE, &extent, &whole, 2).order);
+    }
+
+    #[test]
+    fn the_short_list_has_the_best_and_some_without_a_split() {
+        let tile =
+            |i: u32| Tile { x: i, y: 1, rows: 1, columns: 1, depth: 4, split: if i <= 20 { 2 } else { 1 } };
+        let all = (1..=40).map(|i| (tile(i), Estimate { terms: None, order: f64::from(i) })).collect();
+        let short: Vec<u32> = shortlist(all).iter().map(|(tile, _)| tile.x).collect();
+        assert_eq!(short, (1..=12).chain(21..=26).collect::<Vec<_>>());
+        let sums = Extent { m: 10, n: 20, k: 30, size: 4, blocked: true };
+        assert_eq!([tile(1).partial(&sums), tile(30).partial(&sums)], [1600, 0]);
     }
 
     #[test]

@@ -195,14 +195,12 @@ impl Proposes for MetalStrategy {
             if found.order < least {
                 (least, bound) = (found.order, found.bound());
             }
-            let partial =
-                if tile.split > 1 { u64::from(tile.split) * extent.m * extent.n * extent.size } else { 0 };
             proposals.push(Proposal {
                 parameters: tile.parameters(constraints.level),
                 plan: BackendPlan::Metal(plan),
                 seconds: found.seconds(),
                 order: found.order * frugal(mode, &tile),
-                memory: (traits.bytes as u64).saturating_add(partial),
+                memory: (traits.bytes as u64).saturating_add(tile.partial(&extent)),
                 threads: 1,
             });
         }
