@@ -61,9 +61,9 @@ impl Bar {
 
     /// Says whose parameters are searched and what was found so far.
     pub fn searching(&self, before: Duration, so_far: &TuningProgress<'_>) {
-        let gain = so_far.default_seconds.map_or(String::new(), |default| {
-            format!(" · {}×", text::number(default / so_far.best_seconds))
-        });
+        let gain = so_far
+            .default_seconds
+            .map_or(String::new(), |default| format!(" · {}×", text::number(default / so_far.best_seconds)));
         let elapsed = before + Duration::from_secs_f64(so_far.elapsed.max(0.0));
         self.go_on(elapsed, format!("{} parameters tried{gain} · {}", so_far.trials, so_far.workload));
     }
