@@ -58,8 +58,8 @@ fn may_have_gpu() -> bool {
     if !cfg!(target_os = "linux") {
         return true;
     }
-    let render = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("renderD");
     let nodes = std::fs::read_dir("/dev/dri").into_iter().flatten().flatten();
-    nodes.map(render).any(|is| is)
+    let mut names = nodes.map(|node| node.file_name());
+    names.any(|name| name.to_string_lossy().starts_with("renderD"))
         || ["/dev/nvidiactl", "/dev/dxg"].iter().any(|file| std::path::Path::new(file).exists())
 }

@@ -358,8 +358,8 @@ mod tests {
     fn a_battery_and_heat_ask_for_saving_unless_somebody_says_otherwise() {
         let none = TuningConstraints::default();
         let state = |on_battery, throttled, power_mode| SystemState {
-            on_battery,
             throttled,
+            on_battery,
             power_mode,
             ..Default::default()
         };
