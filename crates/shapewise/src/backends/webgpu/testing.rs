@@ -70,7 +70,9 @@ pub(crate) fn agree_on(
     spoil: &dyn Fn(usize, &mut [f32]),
 ) -> usize {
     for limits in [&EVERYWHERE, &GPU] {
-        kernels.iter().for_each(|kernel| keeps_to(*kernel, workload, limits));
+        for kernel in kernels {
+            keeps_to(*kernel, workload, limits);
+        }
     }
     let Some(judge) = judge() else { return usize::MAX };
     let device = judge.runtime.device();
