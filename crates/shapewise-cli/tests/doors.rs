@@ -73,6 +73,7 @@ fn tuning_keeps_what_it_measures_and_continues() {
         "measured",
         "operations",
         "report",
+        "searched",
         "seconds",
         "store",
         "workloads",

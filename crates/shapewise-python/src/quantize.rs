@@ -132,7 +132,7 @@ impl PyWeights {
 #[pymethods]
 impl PyRuntime {
     /// The integers nearest to `x / scale + zero_point`, halves to the even one, kept inside the type's range (ONNX's
-    /// QuantizeLinear).
+    /// `QuantizeLinear`).
     ///
     /// With `axis` there is a scale for each index along it, with `block_size` one for each block along the last axis.
     /// 'int4' and 'uint4' lie two in a byte along the last axis, the first one in the low half.
@@ -272,7 +272,7 @@ impl PyRuntime {
         self.run(py, |rt| rt.matmul_quantized(x, weights))
     }
 
-    /// The product of int8 or uint8 arrays less their zero points, in int32 (ONNX's MatMulInteger): sums wrap around.
+    /// The product of int8 or uint8 arrays less their zero points, in int32 (ONNX's `MatMulInteger`): sums wrap around.
     ///
     /// The zero point of `a` is one number or one for each row, that of `b` one or one for each column.
     #[pyo3(signature = (a, b, a_zero_point = None, b_zero_point = None))]
@@ -301,7 +301,7 @@ impl PyRuntime {
         self.run(py, |rt| rt.matmul_integer(a, b, &options))
     }
 
-    /// The product of quantised arrays, quantised with `y_scale` and `y_zero_point` (ONNX's QLinearMatMul).
+    /// The product of quantised arrays, quantised with `y_scale` and `y_zero_point` (ONNX's `QLinearMatMul`).
     ///
     /// `a` has one scale or one for each row, `b` one or one for each column; the result has the type of `a`, or `dtype`.
     #[pyo3(signature = (a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point, dtype = None))]
@@ -327,7 +327,7 @@ impl PyRuntime {
     }
 
     /// The convolution of quantised images N×C×H×W and weights, quantised with `y_scale` and `y_zero_point` (ONNX's
-    /// QLinearConv). The weights have one scale or one for each output channel; the bias is int32.
+    /// `QLinearConv`). The weights have one scale or one for each output channel; the bias is int32.
     #[pyo3(signature = (x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, bias = None,
         stride = Sizes::All(1), padding = Sizes::All(0), dilation = Sizes::All(1), groups = 1, dtype = None))]
     #[pyo3(

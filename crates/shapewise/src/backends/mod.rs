@@ -28,7 +28,10 @@ pub(crate) fn kernels(placement: Placement) -> Result<Vec<Arc<dyn Kernel>>> {
         Placement::Auto => Ok(Vec::new()),
         Placement::On(kind) => Err(Error::Unsupported {
             what: format!("placement on {kind}"),
-            reason: "this build has no such backend; WebGPU needs the feature `webgpu`".into(),
+            reason: match kind {
+                BackendKind::WebGpu => "build the library with the feature `webgpu`".into(),
+                _ => "there are no kernels for it yet; use cpu or webgpu".into(),
+            },
         }),
     }
 }
