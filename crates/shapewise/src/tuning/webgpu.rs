@@ -14,7 +14,7 @@ use crate::sensors::SystemState;
 use crate::tensor::DType;
 use crate::{Error, Result};
 
-/// Limits and abilities of an adapter, as it says.
+/// Limits and abilities that kernels must keep to; read from the adapter, never assumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GpuLimits {
     /// Invocations of a workgroup together.

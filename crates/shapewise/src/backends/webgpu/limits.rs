@@ -1,27 +1,6 @@
 //! What a WebGPU device allows, as its adapter says.
 
-/// Limits and abilities that kernels must keep to; read from the adapter, never assumed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebGpuLimits {
-    /// Invocations of a workgroup together.
-    pub invocations: u32,
-    /// Invocations of a workgroup along each axis.
-    pub workgroup: [u32; 3],
-    /// Bytes of `var<workgroup>` memory.
-    pub workgroup_memory: u32,
-    /// Workgroups of a dispatch along each axis.
-    pub groups: u32,
-    /// Bytes of one storage binding.
-    pub storage_binding: u64,
-    /// Bytes of one buffer.
-    pub buffer: u64,
-    /// Storage bindings of one shader.
-    pub storage_bindings: u32,
-    /// Smallest and largest subgroup; `None` without subgroup operations.
-    pub subgroup: Option<(u32, u32)>,
-    /// Whether 16-bit floats can be computed with.
-    pub f16: bool,
-}
+pub use crate::tuning::GpuLimits as WebGpuLimits;
 
 impl WebGpuLimits {
     /// The limits of an open device.
