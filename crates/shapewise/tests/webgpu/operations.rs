@@ -6,11 +6,12 @@ use shapewise::backends::webgpu::{
     Access, AdapterKind, DeviceKernel, Dispatch, Place, Plan, Shader, WebGpuCost, WebGpuDevice, WebGpuKernel,
     WebGpuLimits, kernels_on, shared_device,
 };
-use shapewise::device::Device;
+use shapewise::device::{BackendKind, Device};
+use shapewise::ops::sort::Order;
 use shapewise::ops::{
     Operation, OperationKind, ParameterSpace, Parameters, Refusal, Refusals, TensorDesc, Variant, Workload,
 };
-use shapewise::{DType, Runtime, Tensor};
+use shapewise::{DType, Placement, Runtime, StoreLocation, Tensor};
 
 use crate::{backend, builder, device};
 
@@ -193,4 +194,23 @@ fn runtimes_share_one_device() {
     one.synchronize().err();
     let three = shared_device(true).unwrap();
     assert!(!Arc::ptr_eq(&one, &three), "a lost device is replaced");
+}
+
+#[test]
+fn a_runtime_placed_on_webgpu_computes_there_or_says_why_not() {
+    if device().is_none() {
+        return;
+    }
+    let on = |placement| {
+        let builder = Runtime::builder().placement(placement).store(StoreLocation::Memory);
+        builder.without_calibration().build().unwrap()
+    };
+    let rt = on(Placement::On(BackendKind::WebGpu));
+    let a = Tensor::from_vec((0..12u8).map(f32::from).collect(), &[3, 4]).unwrap();
+    let product = |rt: &Runtime| rt.matmul(&a, &a.transpose());
+    let right = product(&on(Placement::On(BackendKind::Cpu))).unwrap();
+    assert_eq!(product(&rt).unwrap().to_vec::<f32>().unwrap(), right.to_vec::<f32>().unwrap());
+    assert!(rt.explain(product).unwrap().chosen.starts_with("webgpu::matmul::"));
+    let refused = rt.sort(&a, -1, Order::Ascending).unwrap_err().to_string();
+    assert!(refused.contains("only webgpu is allowed"), "{refused}");
 }
