@@ -38,7 +38,8 @@ pub struct Surveyed {
 /// Times every candidate that accepts the workload; answers are not checked here.
 pub fn survey(runtime: &Runtime, workload: &Workload, options: &SurveyOptions) -> Result<Vec<Surveyed>> {
     let info = runtime.device_info();
-    let candidates = Candidates::gather(runtime.kernels(), workload, info, &Limits::default());
+    let mut candidates = Candidates::gather(runtime.kernels(), workload, info, &Limits::default());
+    candidates.keep_backend(runtime.selector().knowledge.limits.backend);
     if candidates.accepted.is_empty() {
         return Err(Error::NoKernel { workload: workload.to_string(), refusals: candidates.refusals() });
     }
