@@ -13,7 +13,6 @@ mod store;
 mod stress;
 mod tune;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -96,10 +95,9 @@ enum Command {
     /// Judges the choices: measures every candidate on a suite of shapes and plays the selector against it (minutes)
     Regret {
         #[command(flatten)]
+        question: regret::RegretQuestion,
+        #[command(flatten)]
         settings: Settings,
-        /// The measured times: read if the file is there, written after measuring otherwise
-        #[arg(long, value_name = "FILE")]
-        oracle: Option<PathBuf>,
     },
     /// Prints completions for a shell: shapewise completions bash > ~/.local/share/bash-completion/completions/shapewise
     Completions {
@@ -162,10 +160,10 @@ fn run(program: Program) -> Result<Ended> {
             run::run(&question, &settings.runtime()?, settings.json)?;
         }
         Some(Command::Report { question, settings }) => tune::report(&question, &settings)?,
-        Some(Command::Regret { settings, oracle }) => {
+        Some(Command::Regret { question, settings }) => {
             // Nothing that this machine has learned may help, and nothing measured here is kept.
             let settings = Settings { store: Some("memory".into()), ..settings };
-            regret::run(&settings.runtime()?, oracle.as_deref(), settings.json)?;
+            regret::run(&question, &settings.runtime()?, settings.json)?;
         }
         Some(Command::Completions { shell }) => {
             let mut text = Vec::new();

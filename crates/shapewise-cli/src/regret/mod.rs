@@ -8,9 +8,10 @@ mod validate;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::Result;
+use clap::Args;
 use serde::Serialize;
 use shapewise::Runtime;
 use shapewise::modelling::Training;
@@ -32,10 +33,21 @@ struct Report {
     store: stress::Report,
 }
 
+/// What is judged.
+#[derive(Args)]
+pub struct RegretQuestion {
+    /// The measured times: read if the file is there, written after measuring otherwise
+    #[arg(long, value_name = "FILE")]
+    oracle: Option<PathBuf>,
+    /// Times that every kind of shape is drawn: fewer take less time, and leave models fewer shapes to learn from
+    #[arg(long, default_value_t = suite::ROUNDS as u16, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+}
+
 /// Measures or reads the oracle, plays the selector against it and prints what came out.
-pub fn run(runtime: &Runtime, file: Option<&Path>, json: bool) -> Result<()> {
-    let workloads = suite::workloads(runtime)?;
-    let oracle = Oracle::load_or_measure(runtime, &workloads, file)?;
+pub fn run(question: &RegretQuestion, runtime: &Runtime, json: bool) -> Result<()> {
+    let workloads = suite::workloads(runtime, usize::from(question.rounds))?;
+    let oracle = Oracle::load_or_measure(runtime, &workloads, question.oracle.as_deref())?;
     let training = Training::default();
     let report = Report {
         workloads: oracle.problems.len(),
@@ -58,20 +70,22 @@ fn stress_store() -> Result<stress::Report> {
 /// How well times are predicted, a line for each operation.
 fn predictions(operations: &BTreeMap<String, validate::Figures>) -> String {
     let mut out = String::from(
-        "                 shapes   cold start mean/P10/min      error seen/unseen   (roofline)   ranks   covered   half-width\n",
+        "                 shapes   cold start mean/P10/min      error seen/unseen   (roofline)   ranks   covered seen/unseen   half-width seen/unseen\n",
     );
     for (operation, f) in operations {
         let [mean, p10, least] = f.cold_start.map(|x| 100.0 * x);
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,
-            "{operation:<16} {:>6}   {mean:>7.1} {p10:>7.1} {least:>7.1} %   {:>7.1} {:>7.1} %     {:>7.0} %   {:>5.2}   {:>5.1} %   {:>6.1} %",
+            "{operation:<16} {:>6}   {mean:>7.1} {p10:>7.1} {least:>7.1} %   {:>7.1} {:>7.1} %     {:>7.0} %   {:>5.2}   {:>8.1} {:>7.1} %   {:>12.1} {:>7.1} %",
             f.shapes,
             100.0 * f.error_seen,
             100.0 * f.error_unseen,
             100.0 * f.error_roofline,
             f.rank_correlation,
+            100.0 * f.coverage_seen,
             100.0 * f.coverage,
+            100.0 * f.half_width_seen,
             100.0 * f.half_width,
         );
         for text in &f.worst {

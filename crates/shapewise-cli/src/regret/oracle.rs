@@ -157,7 +157,12 @@ impl Oracle {
             problem(runtime, workload, times, &stored.peaks)
         };
         let problems: Vec<Problem> = suite.iter().map(join).filter(|p| !p.candidates.is_empty()).collect();
-        ensure!(!problems.is_empty(), "the file has none of the suite's workloads; measure anew");
+        ensure!(
+            2 * problems.len() > suite.len(),
+            "the file has {} of the suite's {} workloads; measure anew into another file",
+            problems.len(),
+            suite.len()
+        );
         Ok(Self { problems })
     }
 }

@@ -25,10 +25,14 @@ pub struct Figures {
     pub error_unseen: f64,
     /// Mean Spearman correlation of predicted and measured times within a shape.
     pub rank_correlation: f64,
-    /// Share of measured times inside their intervals.
+    /// Share of measured times inside their intervals, on shapes that were left out.
     pub coverage: f64,
-    /// Median half-width of the intervals.
+    /// Median half-width of the intervals there.
     pub half_width: f64,
+    /// The same share on shapes that were measured before, by other samples.
+    pub coverage_seen: f64,
+    /// Median half-width of the intervals there.
+    pub half_width_seen: f64,
     /// The same error by the roofline alone.
     pub error_roofline: f64,
     /// Shapes with the slowest choices, in words.
@@ -45,6 +49,8 @@ struct Tally {
     roofline: Vec<f64>,
     covered: Vec<f64>,
     widths: Vec<f64>,
+    covered_seen: Vec<f64>,
+    widths_seen: Vec<f64>,
 }
 
 /// Figures for each operation and for all together.
@@ -114,7 +120,7 @@ impl Tally {
         for (c, p) in pairs().filter(|(c, _)| !c.times.given_up) {
             self.unseen.push((p.seconds / c.seconds - 1.0).abs());
             self.roofline.push((c.baseline / c.seconds - 1.0).abs());
-            self.covered.push(f64::from(u8::from((p.low..=p.high).contains(&c.seconds))));
+            self.covered.push(covers(p, c.seconds));
             self.widths.push(p.half_width());
         }
     }
@@ -123,7 +129,10 @@ impl Tally {
         for (c, p) in
             problem.candidates.iter().zip(predict(problem, model)).filter(|(c, _)| !c.times.given_up)
         {
-            self.seen.extend(alternate(c, 1).map(|truth| (p.seconds / truth - 1.0).abs()));
+            let Some(truth) = alternate(c, 1) else { continue };
+            self.seen.push((p.seconds / truth - 1.0).abs());
+            self.covered_seen.push(covers(&p, truth));
+            self.widths_seen.push(p.half_width());
         }
     }
 
@@ -135,6 +144,8 @@ impl Tally {
         self.roofline.extend(other.roofline);
         self.covered.extend(other.covered);
         self.widths.extend(other.widths);
+        self.covered_seen.extend(other.covered_seen);
+        self.widths_seen.extend(other.widths_seen);
     }
 
     fn figures(&self) -> Figures {
@@ -154,10 +165,17 @@ impl Tally {
             rank_correlation: mean(&self.ranks),
             coverage: mean(&self.covered),
             half_width: summary(&self.widths, 0.5),
+            coverage_seen: mean(&self.covered_seen),
+            half_width_seen: summary(&self.widths_seen, 0.5),
             error_roofline: mean(&self.roofline),
             worst: speeds.iter().take(3).map(|(speed, text)| format!("{speed:.2} {text}")).collect(),
         }
     }
+}
+
+/// One where the time is inside the interval, else zero.
+fn covers(prediction: &Prediction, seconds: f64) -> f64 {
+    f64::from(u8::from((prediction.low..=prediction.high).contains(&seconds)))
 }
 
 fn mean(values: &[f64]) -> f64 {
