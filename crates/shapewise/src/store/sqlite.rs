@@ -78,7 +78,7 @@ impl SqliteStore {
             }
             other => other?,
         };
-        if version < schema::CURRENT {
+        if version < schema::READABLE {
             let reason =
                 format!("it has schema {version} and may not be written to bring it to {}", schema::CURRENT);
             return Err(StoreError::Unusable { path, reason });
@@ -151,6 +151,14 @@ impl SqliteStore {
 
     fn run<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T> {
         work(&mut self.lock()).map_err(|e| failure(&self.path, &e))
+    }
+
+    /// A row that may be used; what is wrong with another one is a warning.
+    fn sound(&self, row: Result<Evidence>) -> Option<Evidence> {
+        if let Err(error) = &row {
+            tracing::warn!(path = %self.path.display(), %error, "a row of evidence is left out");
+        }
+        row.ok().filter(valid)
     }
 
     /// The next rows after an id.
@@ -229,20 +237,26 @@ impl Store for SqliteStore {
         let mut after = Vec::new();
         loop {
             let Page { rows, last } = self.page(device, &after)?;
-            for row in rows {
-                match row {
-                    Ok(row) if valid(&row) => visit(row),
-                    Ok(_) => {}
-                    Err(error) => {
-                        tracing::warn!(path = %self.path.display(), %error, "a row of evidence is left out");
-                    }
-                }
-            }
+            rows.into_iter().filter_map(|row| self.sound(row)).for_each(&mut *visit);
             match last {
                 Some(id) => after = id,
                 None => return Ok(()),
             }
         }
+    }
+
+    fn load_workload(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Evidence>> {
+        let query = format!("SELECT {COLUMNS} FROM evidence WHERE device = ?1 AND workload = ?2 ORDER BY id");
+        let key = workload.bits().to_be_bytes();
+        let rows: Vec<Result<Evidence>> = self.run(|connection| {
+            let mut statement = connection.prepare_cached(&query)?;
+            statement.query_map(params![device.as_str(), key], |row| Ok(evidence(row)))?.collect()
+        })?;
+        Ok(rows.into_iter().filter_map(|row| self.sound(row)).collect())
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        self.run(|c| c.prepare_cached("SELECT 1 FROM evidence LIMIT 1")?.exists([]).map(|any| !any))
     }
 
     fn count(&self) -> Result<u64> {
