@@ -1,6 +1,7 @@
 //! Evidence in an `SQLite` file: many processes, safe against kills, readable with any tool for such files.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ struct Page {
 pub struct SqliteStore {
     path: PathBuf,
     connection: Mutex<Connection>,
+    /// Short questions that wait for the connection; whoever reads page after page lets them go first.
+    waiting: AtomicUsize,
 }
 
 impl SqliteStore {
@@ -95,12 +98,12 @@ impl SqliteStore {
             settled(connection)
         };
         let connection = open().map_err(|e| failure(path, &e))?;
-        Ok(Self { path: path.into(), connection: Mutex::new(connection) })
+        Ok(Self { path: path.into(), connection: Mutex::new(connection), waiting: AtomicUsize::new(0) })
     }
 
     /// A store whose tables answer.
     fn checked(path: PathBuf, connection: Connection) -> Result<Self> {
-        let store = Self { path, connection: Mutex::new(connection) };
+        let store = Self { path, connection: Mutex::new(connection), waiting: AtomicUsize::new(0) };
         for query in [
             format!("SELECT {COLUMNS} FROM evidence LIMIT 1"),
             format!("SELECT {PINNED} FROM pinned LIMIT 1"),
@@ -150,7 +153,10 @@ impl SqliteStore {
     }
 
     fn run<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T> {
-        work(&mut self.lock()).map_err(|e| failure(&self.path, &e))
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut connection = self.lock();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        work(&mut connection).map_err(|e| failure(&self.path, &e))
     }
 
     /// A row that may be used; what is wrong with another one is a warning.
@@ -171,6 +177,10 @@ impl SqliteStore {
                 "SELECT {COLUMNS} FROM evidence WHERE id > ?1 AND ?2 IS NULL ORDER BY id LIMIT {PAGE}"
             ),
         };
+        // A lock alone would be taken again before who waits for it has woken up.
+        while self.waiting.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
         self.run(|connection| {
             let mut statement = connection.prepare_cached(&query)?;
             let mut rows = statement.query(params![after, device.map(Fingerprint::as_str)])?;
