@@ -126,7 +126,16 @@ fn main() -> ExitCode {
         .without_time()
         .with_target(false)
         .init();
-    match run(Program::parse()) {
+    let program = match Program::try_parse() {
+        Ok(program) => program,
+        // Help and version, with the colours that the terminal may have.
+        Err(help) if !help.to_string().starts_with("error: ") => help.exit(),
+        Err(error) => {
+            eprintln!("{}", one_line(&error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
+    match run(program) {
         Ok(Ended::Well) => ExitCode::SUCCESS,
         // What shells report of a program that Ctrl-C ended.
         Ok(Ended::Interrupted) => ExitCode::from(130),
@@ -135,6 +144,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What is wrong with a command line, on one line: lists and tips follow each other.
+fn one_line(text: &str) -> String {
+    let parts = text.lines().map(str::trim).filter(|part| !part.is_empty());
+    let parts = parts.take_while(|part| !part.starts_with("For more information"));
+    parts.fold(String::new(), |line, part| match line.chars().next_back() {
+        None => part.to_owned(),
+        Some(':') => line + " " + part,
+        Some('>') if part.starts_with(['<', '-']) => line + " " + part,
+        Some(_) => line + "; " + part,
+    })
 }
 
 fn run(program: Program) -> Result<Ended> {

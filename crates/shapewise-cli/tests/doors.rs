@@ -77,8 +77,10 @@ fn tuning_keeps_what_it_measures_and_continues() {
         "seconds",
         "store",
         "workloads",
+        "wrong",
     ];
     assert_eq!(fields(&first), names);
+    assert_eq!(first["wrong"], serde_json::json!([]));
     let page = std::fs::read_to_string(folder.path("shapewise-report.html")).unwrap();
     assert!(page.starts_with("<!doctype html>"));
 
@@ -133,11 +135,15 @@ fn without_a_terminal_there_are_lines_and_no_escapes() {
 
 /// numpy's bytes of a float32 array.
 fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
+    npy_of("<f4", shape, &values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
+}
+
+fn npy_of(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let mut out = b"\x93NUMPY\x01\x00".to_vec();
     out.extend((header.len() as u16).to_le_bytes());
     out.extend(header.as_bytes());
-    out.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    out.extend(data);
     out
 }
 
@@ -161,6 +167,19 @@ fn operations_run_on_files() {
 }
 
 #[test]
+fn bfloat16_runs_on_files() {
+    let folder = Folder::new("bfloat16");
+    // 1 and −2: the upper halves of their float32.
+    std::fs::write(folder.path("x.npy"), npy_of("<V2", "(2,)", &[0x80, 0x3f, 0x00, 0xc0])).unwrap();
+    let there = ["run", "relu", "x.npy", "--out", "y.safetensors", "--no-calibration"];
+    assert_eq!(folder.json(&there)["dtype"], "bf16");
+    let back = ["run", "neg", "y.safetensors", "--out", "z.npy", "--no-calibration"];
+    assert_eq!(folder.json(&back)["dtype"], "bf16");
+    let bytes = std::fs::read(folder.path("z.npy")).unwrap();
+    assert_eq!(bytes[bytes.len() - 4..], [0x80, 0xbf, 0x00, 0x80], "−1 and −0");
+}
+
+#[test]
 fn every_command_speaks_json() {
     let folder = Folder::new("json");
     let devices = folder.json(&["devices", "--no-calibration"]);
@@ -174,6 +193,36 @@ fn every_command_speaks_json() {
     assert_eq!(fields(&raced), ["chosen", "refusals", "timings", "workload"]);
     assert_eq!(fields(&folder.json(&["store", "path"])), ["path"]);
     assert_eq!(fields(&folder.json(&["store", "prune"])), ["pruned"]);
+}
+
+/// The names in a command's row of the manual's table of JSON.
+fn documented(command: &str) -> Vec<&'static str> {
+    let manual = include_str!("../../../docs/cli.md");
+    let (_, table) = manual.split_once("## JSON").unwrap();
+    let row = table.lines().find(|line| line.starts_with(&format!("| `{command}`"))).unwrap();
+    row.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_manual_names_every_field() {
+    let folder = Folder::new("manual");
+    std::fs::write(folder.path("a.npy"), npy("(2,)", &[1.0, 2.0])).unwrap();
+    for (command, arguments) in [
+        ("tune", &["tune", "--only", "max_pool", "--no-calibration", "--threads", "1", "--budget", "0"][..]),
+        ("devices", &["devices", "--no-calibration"]),
+        ("explain", &["explain", "matmul", "4x5x6", "--no-calibration"]),
+        ("bench", &["bench", "relu", "64", "--samples", "1", "--no-calibration"]),
+        ("run", &["run", "relu", "a.npy", "--out", "b.npy", "--no-calibration"]),
+        ("report", &["report", "--no-calibration"]),
+        ("store path", &["store", "path"]),
+        ("store info", &["store", "info"]),
+        ("store verify", &["store", "verify"]),
+    ] {
+        let names = documented(command);
+        for field in fields(&folder.json(arguments)) {
+            assert!(names.contains(&field), "{command} prints `{field}`, which docs/cli.md does not name");
+        }
+    }
 }
 
 #[test]
@@ -221,4 +270,9 @@ fn an_interrupt_keeps_what_was_measured() {
     let done: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(done["interrupted"], true);
     assert!(done["measured"].as_u64() > Some(0) && done["left"].as_u64() > Some(0), "{done:#}");
+    // Running again goes on: what counts is not measured a second time.
+    let again = folder.json(&["tune", "--no-calibration", "--threads", "1", "--budget", "0"]);
+    let count = |name: &str| done[name].as_i64().unwrap();
+    assert_eq!(again["known"].as_i64(), Some(count("measured") - count("busy")));
+    assert_eq!(again["left"].as_i64(), Some(count("left") + count("busy")));
 }

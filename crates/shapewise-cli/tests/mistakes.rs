@@ -53,6 +53,7 @@ fn questions_that_make_no_sense() {
         ("explain exp 3 --dtype i32", "cast to a floating-point type"),
         ("explain add 3 3 --force cpu::elementwise::mine", "known for its operation"),
         ("explain add 3 3 --threads 0", "use 1 or more"),
+        ("explain add 3 3 --threads 99999999", "below 8192"),
         ("tune --only knitting", "use a part of matmul"),
     ] {
         let arguments: Vec<&str> = line.split(' ').chain(["--no-calibration"]).collect();
@@ -66,14 +67,16 @@ fn questions_that_make_no_sense() {
 fn command_lines_that_cannot_be_read() {
     for (line, advice) in [
         ("explian matmul 3x4 4x5", "explain"),
-        ("bench", "<OPERATION>"),
+        ("bench", "<OPERATION> <SHAPE>...; Usage: "),
         ("bench add 3 3 --dtype float", "is not an element type; use one of f32"),
         ("bench add 3 3 --samples 0", "1..=10000"),
         ("tune --budget soon", "write seconds like 60, or 90s, 5m"),
         ("completions tcsh", "[possible values: bash"),
-        ("run add a.npy b.npy", "--out <FILE>"),
+        ("run add a.npy b.npy", "--out <FILE>; Usage: "),
+        ("explain add 3 3 --on cuda", "use cpu or webgpu"),
     ] {
         let text = failure(&line.split(' ').collect::<Vec<_>>(), 2);
+        assert!(text.starts_with("error: ") && text.lines().count() == 1, "{line}: {text}");
         assert!(text.contains(advice), "{line}: {text}");
     }
 }

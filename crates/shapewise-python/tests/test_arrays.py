@@ -108,6 +108,18 @@ def test_torch_tensors_are_taken():
     np.testing.assert_array_equal(sw.neg(x), -x.numpy())
 
 
+def test_results_are_handed_on_by_dlpack_without_a_copy():
+    y = sw.add(np.ones((2, 3), "float32"), 1)
+    assert np.shares_memory(y, np.from_dlpack(y))
+
+
+def test_results_go_to_torch_without_a_copy():
+    torch = pytest.importorskip("torch")
+    y = sw.add(np.ones((2, 3), "float32"), 1)
+    torch.from_dlpack(y)[0, 0] = 7
+    assert y.tolist() == [[7, 2, 2], [2, 2, 2]]
+
+
 def test_memory_is_given_back():
     resource = pytest.importorskip("resource")
     x = np.ones(1 << 18, dtype="float32")

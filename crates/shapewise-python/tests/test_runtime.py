@@ -64,6 +64,7 @@ WRONG = [
     (lambda: sw.topk(X, 99), ValueError, "99"),
     (lambda: sw.pad(X, 1, "mirror"), ValueError, "reflect"),
     (lambda: sw.Runtime(threads=0), ValueError, "threads"),
+    (lambda: sw.Runtime(threads=10**8), ValueError, "below 8192"),
     (lambda: sw.Runtime(device="tpu"), ValueError, "'cpu'"),
     (lambda: sw.Runtime(policy="best"), ValueError, "hybrid"),
     (lambda: sw.explain("matmulx", X, X), AttributeError, "matmulx"),

@@ -47,6 +47,9 @@ pub struct RuntimeBuilder {
     uncalibrated: bool,
 }
 
+/// Linux counts fewer processors; with twice as many threads it runs out of mappings, and the process ends.
+const MOST_THREADS: usize = 8192;
+
 /// The share of run time that exploring may cost.
 const DEFAULT_EXPLORATION: f64 = 0.01;
 
@@ -123,10 +126,12 @@ impl RuntimeBuilder {
 
     /// Finds the device, calibrates it if that was never done on this machine, and opens it.
     pub fn build(self) -> Result<Runtime> {
-        if self.threads == Some(0) {
+        if let Some(threads @ (0 | MOST_THREADS..)) = self.threads {
             return Err(Error::InvalidArgument {
                 operation: "runtime",
-                reason: "0 threads cannot compute; use 1 or more, or leave it out for all cores".into(),
+                reason: format!(
+                    "{threads} threads cannot compute; use 1 or more, below {MOST_THREADS}, or leave it out for all cores"
+                ),
             });
         }
         if self.exploration.is_some_and(|share| !(0.0..=1.0).contains(&share)) {

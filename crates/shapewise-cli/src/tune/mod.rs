@@ -26,7 +26,7 @@ use crate::settings::leave;
 use crate::{Ended, Settings, output};
 use bar::Bar;
 use gather::Sources;
-use measure::Meter;
+use measure::{Meter, Outcome};
 use plan::Plan;
 
 /// How long to tune, and what.
@@ -71,6 +71,8 @@ struct Done<'a> {
     left: usize,
     /// Workloads measured while others used the machine: kept, but they do not count.
     busy: usize,
+    /// Candidates whose answers were wrong, and how: they are not kept.
+    wrong: Vec<String>,
     /// Points of the wide spaces that were tried with the time that was left.
     searched: usize,
     seconds: f64,
@@ -141,6 +143,7 @@ pub fn run(tune: &TuneQuestion, settings: &Settings) -> Result<Ended> {
         known: plan.known,
         left: plan.queue.len() - tuned.measured,
         busy: tuned.busy,
+        wrong: tuned.wrong,
         searched,
         seconds,
         interrupted,
@@ -156,6 +159,7 @@ pub fn run(tune: &TuneQuestion, settings: &Settings) -> Result<Ended> {
 struct Tuned {
     measured: usize,
     busy: usize,
+    wrong: Vec<String>,
 }
 
 /// Measures what the plan has until time is up or someone interrupts; every workload is kept at once.
@@ -169,15 +173,16 @@ fn measure_all(
 ) -> Result<Tuned> {
     let mut meter = Meter::new(cold);
     let mut won = Vec::new();
-    let mut tuned = Tuned { measured: 0, busy: 0 };
+    let mut tuned = Tuned { measured: 0, busy: 0, wrong: Vec::new() };
     let start = Instant::now();
     for workload in &plan.queue {
         if stop.load(Ordering::Relaxed) || start.elapsed() >= budget {
             break;
         }
         bar.measuring(start.elapsed(), [tuned.measured, plan.queue.len()], workload, &won);
-        let rows = meter.measure(workload)?;
+        let Outcome { rows, wrong } = meter.measure(workload)?;
         store.append(&rows)?;
+        tuned.wrong.extend(wrong);
         tuned.measured += 1;
         tuned.busy += usize::from(rows.iter().any(|row| row.busy));
         won.extend(winner(cold, workload, &rows));
@@ -255,6 +260,7 @@ fn text(done: &Done<'_>, report: &Report) -> String {
             "{busy} of them while other programs used the machine: they do not count; run it again when it is quiet"
         ));
     }
+    lines.extend(done.wrong.iter().map(|wrong| format!("not kept, because its answer is wrong: {wrong}")));
     lines.push(format!("kept in {}", done.store.display()));
     let page = std::path::absolute(done.report).unwrap_or_else(|_| done.report.to_owned());
     lines.push(format!("report: {}", page.display()));

@@ -27,6 +27,7 @@ pub use resilient::open_or_memory;
 pub use sqlite::SqliteStore;
 
 use crate::device::Fingerprint;
+use crate::ops::WorkloadKey;
 
 /// A result of the store.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -48,8 +49,24 @@ pub trait Store: Send + Sync {
         Ok(rows)
     }
 
+    /// Every row of one workload on a device; worth an index, because a runtime asks it for every new workload.
+    fn load_workload(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Evidence>> {
+        let mut rows = Vec::new();
+        self.visit(Some(device), &mut |row| {
+            if row.workload == workload {
+                rows.push(row);
+            }
+        })?;
+        Ok(rows)
+    }
+
     /// Number of rows, of all devices.
     fn count(&self) -> Result<u64>;
+
+    /// Whether there is no row.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.count()? == 0)
+    }
 
     /// Pins a decision and returns what is pinned: of several processes that pin one workload the first wins.
     fn pin(&self, device: &Fingerprint, wanted: &Pinned) -> Result<Pinned>;

@@ -1,6 +1,7 @@
 //! Evidence in an `SQLite` file: many processes, safe against kills, readable with any tool for such files.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ struct Page {
 pub struct SqliteStore {
     path: PathBuf,
     connection: Mutex<Connection>,
+    /// Short questions that wait for the connection; whoever reads page after page lets them go first.
+    waiting: AtomicUsize,
 }
 
 impl SqliteStore {
@@ -78,7 +81,7 @@ impl SqliteStore {
             }
             other => other?,
         };
-        if version < schema::CURRENT {
+        if version < schema::READABLE {
             let reason =
                 format!("it has schema {version} and may not be written to bring it to {}", schema::CURRENT);
             return Err(StoreError::Unusable { path, reason });
@@ -95,12 +98,12 @@ impl SqliteStore {
             settled(connection)
         };
         let connection = open().map_err(|e| failure(path, &e))?;
-        Ok(Self { path: path.into(), connection: Mutex::new(connection) })
+        Ok(Self { path: path.into(), connection: Mutex::new(connection), waiting: AtomicUsize::new(0) })
     }
 
     /// A store whose tables answer.
     fn checked(path: PathBuf, connection: Connection) -> Result<Self> {
-        let store = Self { path, connection: Mutex::new(connection) };
+        let store = Self { path, connection: Mutex::new(connection), waiting: AtomicUsize::new(0) };
         for query in [
             format!("SELECT {COLUMNS} FROM evidence LIMIT 1"),
             format!("SELECT {PINNED} FROM pinned LIMIT 1"),
@@ -150,7 +153,18 @@ impl SqliteStore {
     }
 
     fn run<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T> {
-        work(&mut self.lock()).map_err(|e| failure(&self.path, &e))
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut connection = self.lock();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        work(&mut connection).map_err(|e| failure(&self.path, &e))
+    }
+
+    /// A row that may be used; what is wrong with another one is a warning.
+    fn sound(&self, row: Result<Evidence>) -> Option<Evidence> {
+        if let Err(error) = &row {
+            tracing::warn!(path = %self.path.display(), %error, "a row of evidence is left out");
+        }
+        row.ok().filter(valid)
     }
 
     /// The next rows after an id.
@@ -163,6 +177,10 @@ impl SqliteStore {
                 "SELECT {COLUMNS} FROM evidence WHERE id > ?1 AND ?2 IS NULL ORDER BY id LIMIT {PAGE}"
             ),
         };
+        // A lock alone would be taken again before who waits for it has woken up.
+        while self.waiting.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
         self.run(|connection| {
             let mut statement = connection.prepare_cached(&query)?;
             let mut rows = statement.query(params![after, device.map(Fingerprint::as_str)])?;
@@ -229,20 +247,26 @@ impl Store for SqliteStore {
         let mut after = Vec::new();
         loop {
             let Page { rows, last } = self.page(device, &after)?;
-            for row in rows {
-                match row {
-                    Ok(row) if valid(&row) => visit(row),
-                    Ok(_) => {}
-                    Err(error) => {
-                        tracing::warn!(path = %self.path.display(), %error, "a row of evidence is left out");
-                    }
-                }
-            }
+            rows.into_iter().filter_map(|row| self.sound(row)).for_each(&mut *visit);
             match last {
                 Some(id) => after = id,
                 None => return Ok(()),
             }
         }
+    }
+
+    fn load_workload(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Evidence>> {
+        let query = format!("SELECT {COLUMNS} FROM evidence WHERE device = ?1 AND workload = ?2 ORDER BY id");
+        let key = workload.bits().to_be_bytes();
+        let rows: Vec<Result<Evidence>> = self.run(|connection| {
+            let mut statement = connection.prepare_cached(&query)?;
+            statement.query_map(params![device.as_str(), key], |row| Ok(evidence(row)))?.collect()
+        })?;
+        Ok(rows.into_iter().filter_map(|row| self.sound(row)).collect())
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        self.run(|c| c.prepare_cached("SELECT 1 FROM evidence LIMIT 1")?.exists([]).map(|any| !any))
     }
 
     fn count(&self) -> Result<u64> {
