@@ -100,6 +100,12 @@ enum Command {
         /// The measured times: read if the file is there, written after measuring otherwise
         #[arg(long, value_name = "FILE")]
         oracle: Option<PathBuf>,
+        /// Judges the search for parameters instead: every point of spaces of a hundred and more, on shapes held out
+        #[arg(long)]
+        tuning: bool,
+        /// Shapes of each operation
+        #[arg(long, default_value_t = 20, requires = "tuning", value_parser = clap::value_parser!(u32).range(1..=1000))]
+        shapes: u32,
     },
     /// Prints completions for a shell: shapewise completions bash > ~/.local/share/bash-completion/completions/shapewise
     Completions {
@@ -162,10 +168,14 @@ fn run(program: Program) -> Result<Ended> {
             run::run(&question, &settings.runtime()?, settings.json)?;
         }
         Some(Command::Report { question, settings }) => tune::report(&question, &settings)?,
-        Some(Command::Regret { settings, oracle }) => {
+        Some(Command::Regret { settings, oracle, tuning, shapes }) => {
             // Nothing that this machine has learned may help, and nothing measured here is kept.
             let settings = Settings { store: Some("memory".into()), ..settings };
-            regret::run(&settings.runtime()?, oracle.as_deref(), settings.json)?;
+            let (runtime, file) = (settings.runtime()?, oracle.as_deref());
+            if tuning {
+                return regret::tuning::run(&runtime, file, shapes as usize, settings.json);
+            }
+            regret::run(&runtime, file, settings.json)?;
         }
         Some(Command::Completions { shell }) => {
             let mut text = Vec::new();

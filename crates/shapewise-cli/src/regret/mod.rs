@@ -4,6 +4,7 @@ mod live;
 mod oracle;
 mod replay;
 mod suite;
+pub mod tuning;
 mod validate;
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use crate::backends::cpu::CpuDevice;
 use crate::device::{Device, DeviceInfo, Fingerprint};
 use crate::modelling::Training;
 use crate::ops::{Kernel, OperationKind, WorkloadKey};
-use crate::store::{Evidence, Pinned, Store, unix_ms};
+use crate::store::{Evidence, Pinned, Refused, Store, unix_ms};
 use crate::tracking::{HALF_LIFE, History, Learner, Models, RETENTION_HALF_LIVES, Timings};
 
 /// Workloads whose history is kept in memory; the store has them all.
@@ -97,7 +97,23 @@ impl Knowledge {
             history.set_raced();
         }
         self.learner.begin_with(&rows);
+        for refused in self.store.refused(&self.fingerprint)? {
+            if sources.get(&refused.kernel).is_none_or(|&source| source == refused.source) {
+                self.history(refused.workload).refuse(&refused.kernel, &refused.parameters);
+            }
+        }
         Ok(())
+    }
+
+    /// Remembers, here and in the store, that a tuner must not try a candidate again.
+    pub fn refuse(&self, key: WorkloadKey, candidate: &Candidate, reason: &str) {
+        let (kernel, parameters) = (candidate.kernel.name().to_owned(), candidate.parameters.to_string());
+        self.history(key).refuse(&kernel, &parameters);
+        let (source, reason) = (candidate.kernel.source(), reason.to_owned());
+        let refused = Refused { workload: key, kernel, source, parameters, reason, at: unix_ms() };
+        if let Err(error) = self.store.refuse(&self.fingerprint, &refused) {
+            tracing::warn!(%error, "a refused candidate could not be kept; it holds in this process only");
+        }
     }
 
     /// What is known about a workload.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Evidence, EvidenceId, Pinned, Result, Store, valid};
+use super::{Evidence, EvidenceId, Pinned, Refused, Result, Store, valid};
 use crate::device::Fingerprint;
 use crate::ops::WorkloadKey;
 
@@ -15,6 +15,7 @@ pub struct MemoryStore(Mutex<Tables>);
 struct Tables {
     evidence: BTreeMap<EvidenceId, Evidence>,
     pinned: BTreeMap<(Fingerprint, WorkloadKey), Pinned>,
+    refused: Vec<(Fingerprint, Refused)>,
 }
 
 impl MemoryStore {
@@ -76,8 +77,22 @@ impl Store for MemoryStore {
         Ok(before - tables.pinned.len())
     }
 
+    fn refuse(&self, device: &Fingerprint, refused: &Refused) -> Result<()> {
+        let mut tables = self.tables();
+        let key = |r: &Refused| (r.workload, r.kernel.clone(), r.parameters.clone());
+        tables.refused.retain(|(of, known)| of != device || key(known) != key(refused));
+        tables.refused.push((device.clone(), refused.clone()));
+        Ok(())
+    }
+
+    fn refused(&self, device: &Fingerprint) -> Result<Vec<Refused>> {
+        let tables = self.tables();
+        Ok(tables.refused.iter().filter(|(of, _)| of == device).map(|(_, r)| r.clone()).collect())
+    }
+
     fn prune(&self, before: i64) -> Result<usize> {
         let mut tables = self.tables();
+        tables.refused.retain(|(_, refused)| refused.at >= before);
         let count = tables.evidence.len();
         tables.evidence.retain(|_, row| row.measured_at >= before);
         Ok(count - tables.evidence.len())

@@ -7,7 +7,8 @@ pub const APPLICATION_ID: i64 = 0x5348_5753;
 
 /// What brings a file from each version to the next: the first entry makes version 1 from nothing. Entries that were
 /// released never change; a change of the tables is a new entry.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE evidence (
         id BLOB PRIMARY KEY NOT NULL CHECK (length(id) = 16),
         device TEXT NOT NULL,
@@ -36,7 +37,20 @@ const MIGRATIONS: &[&str] = &["
         parameters TEXT NOT NULL,
         PRIMARY KEY (device, workload)
     ) STRICT, WITHOUT ROWID;
-"];
+",
+    "
+    CREATE TABLE refused (
+        device TEXT NOT NULL,
+        workload BLOB NOT NULL CHECK (length(workload) = 16),
+        kernel TEXT NOT NULL,
+        source INTEGER NOT NULL,
+        parameters TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        refused_at INTEGER NOT NULL,
+        PRIMARY KEY (device, workload, kernel, parameters)
+    ) STRICT, WITHOUT ROWID;
+",
+];
 
 /// The version this release writes.
 pub const CURRENT: i64 = MIGRATIONS.len() as i64;
@@ -93,7 +107,8 @@ mod tests {
 
     /// The tables of every released version, as they lie in users' files. A new version adds an entry here; the entries
     /// before it stay as they are.
-    const RELEASED: &[&str] = &[include_str!("../../tests/store/schema-1.sql")];
+    const RELEASED: &[&str] =
+        &[include_str!("../../tests/store/schema-1.sql"), include_str!("../../tests/store/schema-2.sql")];
 
     #[test]
     fn every_released_version_has_its_fixture() {

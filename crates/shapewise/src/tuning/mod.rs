@@ -9,6 +9,7 @@ mod cpu;
 mod cuda;
 mod feedback;
 mod gpu;
+mod guard;
 mod metal;
 mod occupancy;
 mod recommender;
@@ -29,6 +30,7 @@ pub use coordinator::{
 pub use cpu::{CpuPlan, CpuStrategy, MemoryPlan};
 pub use cuda::{CudaDevice, CudaPlan, CudaStrategy, HostMemory, TensorType};
 pub use feedback::{Feedback, TuningMetrics};
+pub use guard::{GuardedTrial, LONGEST};
 pub use metal::{MetalDevice, MetalFamily, MetalLimits, MetalPlan, MetalStrategy, StorageMode};
 pub use occupancy::{Limiter, MOST_THREADS, Multiprocessor, Occupancy, WARP};
 pub use recommender::{CacheCounts, Recommender};
