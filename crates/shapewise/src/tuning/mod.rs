@@ -22,12 +22,13 @@ mod tests;
 mod webgpu;
 mod workbench;
 
+pub use crate::backends::cpu::MemoryPlan;
 pub use characteristics::{AccessPattern, Bound, Characteristics};
 pub use constraints::{Accuracy, ConstraintKind, OptimisationLevel, TuningConstraints, TuningError};
 pub use coordinator::{
     Coordinator, Ranked, TunedWorkload, TuningBudget, TuningProgress, TuningReport, TuningTask,
 };
-pub use cpu::{CpuPlan, CpuStrategy, MemoryPlan};
+pub use cpu::{CpuPlan, CpuStrategy};
 pub use cuda::{CudaDevice, CudaPlan, CudaStrategy, HostMemory, TensorType};
 pub use feedback::{Feedback, TuningMetrics};
 pub use guard::{GuardedTrial, LONGEST};

@@ -1,6 +1,7 @@
 //! `shapewise regret --tuning`: what the search finds, against every point measured.
 
 mod judge;
+mod overhead;
 mod shapes;
 
 use std::fmt::Write as _;
@@ -18,6 +19,7 @@ use signal_hook::consts::SIGINT;
 
 use crate::{Ended, output};
 use judge::{Judged, judge, median};
+use overhead::Overhead;
 use shapes::HeldOut;
 
 /// Budget of the search for all shapes of an operation together.
@@ -55,6 +57,7 @@ struct Figures {
 #[derive(Serialize)]
 struct Report<'a> {
     operations: Vec<Figures>,
+    overhead: Overhead,
     workloads: &'a [Judged],
     interrupted: bool,
 }
@@ -70,6 +73,8 @@ pub fn run(runtime: &Runtime, file: Option<&Path>, count: usize, json: bool) -> 
     );
     let suite = shapes::held_out(runtime, count)?;
     let mut known = read(runtime, file)?;
+    let workloads: Vec<_> = suite.iter().flat_map(|of| of.workloads.clone()).collect();
+    let overhead = overhead::measure(runtime, &workloads)?;
     let all: usize = suite.iter().map(|of| of.workloads.len()).sum();
     let mut done = 0;
     for of in &suite {
@@ -88,8 +93,8 @@ pub fn run(runtime: &Runtime, file: Option<&Path>, count: usize, json: bool) -> 
     }
     let interrupted = stop.load(Ordering::Relaxed);
     let operations: Vec<Figures> = suite.iter().filter_map(|of| figures(of, &known.judged)).collect();
-    let text = text(&operations, &known.judged);
-    output::print(json, &Report { operations, workloads: &known.judged, interrupted }, &text)?;
+    let text = text(&operations, &known.judged) + &overhead.text();
+    output::print(json, &Report { operations, overhead, workloads: &known.judged, interrupted }, &text)?;
     Ok(if interrupted { Ended::Interrupted } else { Ended::Well })
 }
 
