@@ -5,17 +5,23 @@ use sysinfo::{MemoryRefreshKind, Pid, ProcessRefreshKind, ProcessesToUpdate};
 use super::SystemState;
 
 /// What the system told last.
-#[derive(Default)]
 pub(super) struct System {
-    asked: sysinfo::System,
+    /// `None` where the system cannot be asked.
+    asked: Option<sysinfo::System>,
     /// Shares of time need two samples.
     before: bool,
+}
+
+impl Default for System {
+    fn default() -> Self {
+        Self { asked: sysinfo::System::new().ok(), before: false }
+    }
 }
 
 impl System {
     /// Fills in load and memory.
     pub fn read(&mut self, state: &mut SystemState) {
-        let system = &mut self.asked;
+        let Some(system) = &mut self.asked else { return };
         system.refresh_cpu_usage();
         system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
         let own = Pid::from_u32(std::process::id());
