@@ -111,6 +111,46 @@ fn what_is_added_comes_back_whole_and_once() {
 }
 
 #[test]
+fn one_workload_is_found_among_all() {
+    each("workload", |store| {
+        assert!(store.is_empty().unwrap());
+        store.append(&rows(1..2500)).unwrap();
+        let again = Evidence { id: EvidenceId::from_bits(5000), ..row(40) };
+        let elsewhere = Evidence { id: EvidenceId::from_bits(5001), device: device("cpu-other"), ..row(40) };
+        store.append(&[again.clone(), elsewhere.clone()]).unwrap();
+        assert!(!store.is_empty().unwrap());
+        let (this, other) = (device("cpu-this"), device("cpu-other"));
+        let find = |device: &Fingerprint, workload| store.load_workload(device, workload).unwrap();
+        assert_eq!(find(&this, row(40).workload), [row(40), again.clone()]);
+        assert_eq!(find(&other, row(40).workload), [elsewhere]);
+        assert_eq!(find(&this, WorkloadKey::from_bits(1)), []);
+        store.prune(41_000).unwrap();
+        assert_eq!(find(&this, row(40).workload), []);
+        assert_eq!(find(&this, row(41).workload), rows([41]));
+    });
+}
+
+#[test]
+fn files_of_the_first_schema_are_read_as_they_are_and_brought_up_to_date_when_written() {
+    let folder = Folder::new("schema-1");
+    let connection = rusqlite::Connection::open(folder.file()).unwrap();
+    connection.execute_batch(include_str!("store/schema-1.sql")).unwrap();
+    drop(connection);
+    let version = || -> i64 {
+        let connection = rusqlite::Connection::open(folder.file()).unwrap();
+        connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
+    };
+    let (here, workload) = (device("cpu-0123456789abcdef"), WorkloadKey::from_bits(7));
+    let read = SqliteStore::open_read_only(folder.file()).unwrap();
+    assert_eq!(read.load_workload(&here, workload).unwrap().len(), 2);
+    drop(read);
+    assert_eq!(version(), 1);
+    let store = SqliteStore::open(folder.file()).unwrap();
+    assert_eq!((version(), store.schema()), (3, 3));
+    assert_eq!(store.load_workload(&here, workload).unwrap(), all(&store));
+}
+
+#[test]
 fn rows_that_cannot_be_right_are_left_out() {
     each("invalid", |store| {
         let mut wrong = row(1);

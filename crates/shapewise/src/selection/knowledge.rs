@@ -26,6 +26,7 @@ pub(crate) struct Knowledge {
     pub models: Arc<ArcSwap<Models>>,
     pub learner: Learner,
     pub fingerprint: Fingerprint,
+    sources: Arc<Sources>,
     histories: Mutex<HashMap<WorkloadKey, Arc<History>>>,
     pinned: Mutex<HashMap<WorkloadKey, Pinned>>,
     pub frozen: bool,
@@ -33,8 +34,24 @@ pub(crate) struct Knowledge {
     pub learns: bool,
 }
 
+/// The source of every kernel that comes with the library.
+pub(crate) struct Sources(HashMap<String, u64>);
+
+impl Sources {
+    fn of(registry: &KernelRegistry) -> Self {
+        let kernels = OperationKind::ALL.iter().flat_map(|&operation| registry.kernels(operation));
+        Self(kernels.map(|kernel| (kernel.name().to_owned(), kernel.source())).collect())
+    }
+
+    /// Whether a row counts: a kernel whose code has changed starts anew; a user's kernel is judged by its name.
+    pub fn agree(&self, row: &Evidence) -> bool {
+        !row.busy && self.0.get(&row.kernel).is_none_or(|&source| source == row.source)
+    }
+}
+
 impl Knowledge {
-    /// Loads what the store has about this device.
+    /// What the store has about this device is read when it is needed: a workload's rows when it is first asked for, all
+    /// of them by the learner's thread.
     pub fn new(
         device: Arc<CpuDevice>,
         others: Vec<Arc<dyn Kernel>>,
@@ -48,8 +65,10 @@ impl Knowledge {
         let fingerprint = Fingerprint::of(device.info());
         let frozen = algorithm == SelectionAlgorithm::Frozen;
         let learns = !frozen && device.info().peaks.is_some();
+        let registry = KernelRegistry::with(others);
         let knowledge = Self {
-            registry: KernelRegistry::with(others),
+            sources: Arc::new(Sources::of(&registry)),
+            registry,
             limits,
             budget: Budget::new(if frozen { 0.0 } else { exploration }),
             learner: Learner::new(device.info().clone(), Arc::clone(&store), Arc::clone(&models), training),
@@ -77,53 +96,67 @@ impl Knowledge {
             known.extend(pinned.into_iter().map(|p| (p.workload, p)));
             return Ok(());
         }
-        let sources: HashMap<String, u64> = OperationKind::ALL
-            .iter()
-            .flat_map(|&operation| self.registry.kernels(operation))
-            .map(|kernel| (kernel.name().to_owned(), kernel.source()))
-            .collect();
-        // A kernel whose code has changed starts anew; a user's kernel is not registered yet and judged by its name.
-        let valid = |row: &Evidence| sources.get(&row.kernel).is_none_or(|&source| source == row.source);
-        let rows: Vec<Evidence> = self.store.load(&self.fingerprint)?.into_iter().filter(valid).collect();
-        for row in rows.iter().filter(|row| !row.busy) {
+        if !self.store.is_empty()? {
+            self.learner.recall(Arc::clone(&self.sources));
+        }
+        Ok(())
+    }
+
+    /// What is known about a workload.
+    pub fn history(&self, key: WorkloadKey) -> Arc<History> {
+        let histories = || self.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = histories().get(&key) {
+            return Arc::clone(known);
+        }
+        // Read without the lock, so that nobody else waits for a file.
+        let recalled = self.recalled(key);
+        let mut histories = histories();
+        if histories.len() >= MOST_HISTORIES {
+            // Those that a table still uses stay with it; the others come back from the store.
+            histories.retain(|_, history| Arc::strong_count(history) > 1);
+        }
+        Arc::clone(histories.entry(key).or_insert(recalled))
+    }
+
+    /// What earlier processes measured of a workload.
+    fn recalled(&self, key: WorkloadKey) -> Arc<History> {
+        let history = History::default();
+        if self.frozen {
+            return Arc::new(history);
+        }
+        let rows = self.store.load_workload(&self.fingerprint, key).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the store could not be read; a workload starts without its evidence");
+            Vec::new()
+        });
+        for row in rows.iter().filter(|row| self.sources.agree(row)) {
             let timings = Timings {
                 seconds: row.seconds,
                 samples: u64::from(row.samples),
                 spread: row.spread,
                 at: row.measured_at,
             };
-            let history = self.history(row.workload);
             history.add(&row.kernel, &row.parameters, &timings);
             history.set_raced();
         }
-        self.learner.begin_with(&rows);
-        for refused in self.store.refused(&self.fingerprint)? {
-            if sources.get(&refused.kernel).is_none_or(|&source| source == refused.source) {
-                self.history(refused.workload).refuse(&refused.kernel, &refused.parameters);
-            }
-        }
-        Ok(())
+        Arc::new(history)
     }
 
-    /// Remembers, here and in the store, that a tuner must not try a candidate again.
+    /// Remembers in the store that a tuner must not try a candidate again.
     pub fn refuse(&self, key: WorkloadKey, candidate: &Candidate, reason: &str) {
         let (kernel, parameters) = (candidate.kernel.name().to_owned(), candidate.parameters.to_string());
-        self.history(key).refuse(&kernel, &parameters);
         let (source, reason) = (candidate.kernel.source(), reason.to_owned());
         let refused = Refused { workload: key, kernel, source, parameters, reason, at: unix_ms() };
         if let Err(error) = self.store.refuse(&self.fingerprint, &refused) {
-            tracing::warn!(%error, "a refused candidate could not be kept; it holds in this process only");
+            tracing::warn!(%error, "a refused candidate could not be kept and may be tried again");
         }
     }
 
-    /// What is known about a workload.
-    pub fn history(&self, key: WorkloadKey) -> Arc<History> {
-        let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
-        if histories.len() >= MOST_HISTORIES && !histories.contains_key(&key) {
-            // Those that a table still uses stay with it; the others come back from the store in the next process.
-            histories.retain(|_, history| Arc::strong_count(history) > 1);
-        }
-        Arc::clone(histories.entry(key).or_default())
+    /// What a tuner must not try again for a workload.
+    pub fn refused(&self, key: WorkloadKey) -> Vec<Refused> {
+        self.store.refused(&self.fingerprint, key).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what was refused before could not be read and may be tried again");
+            Vec::new()
+        })
     }
 
     /// Waits until everything measured is written and learned.

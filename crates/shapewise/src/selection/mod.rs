@@ -17,7 +17,7 @@ mod workbench;
 pub use budget::Budget;
 pub use candidates::{Candidate, Candidates, Limits};
 pub use explain::{ExplainedCandidate, ExplainedRefusal, Explanation, Stage};
-pub(crate) use knowledge::Knowledge;
+pub(crate) use knowledge::{Knowledge, Sources};
 pub use policy::{
     Decision, Hybrid, MachineLearning, Policy, ScoreBased, ScoreWeights, SelectionAlgorithm, Situation,
 };

@@ -112,7 +112,7 @@ mod tests {
         let one = TuningBudget { trials: Some(1), ..few };
         let resumed = Coordinator::new(&rt).tune(&tasks, &one, &mut |_| true);
         assert!(resumed.trials <= 1 && resumed.workloads[0].leaderboard.len() >= measured.min(6));
-        let reasons = rt.selector().knowledge.store.refused(&rt.selector().knowledge.fingerprint).unwrap();
+        let reasons = rt.selector().knowledge.refused(workload.key());
         assert_eq!(reasons.iter().map(|r| &*r.reason).collect::<Vec<_>>(), ["wrong answer"]);
         drop(rt);
         for suffix in ["", "-wal", "-shm"] {

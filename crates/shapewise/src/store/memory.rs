@@ -1,6 +1,7 @@
 //! Evidence of this process only.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Evidence, EvidenceId, Pinned, Refused, Result, Store, valid};
@@ -14,6 +15,7 @@ pub struct MemoryStore(Mutex<Tables>);
 #[derive(Default)]
 struct Tables {
     evidence: BTreeMap<EvidenceId, Evidence>,
+    by_workload: HashMap<WorkloadKey, Vec<EvidenceId>>,
     pinned: BTreeMap<(Fingerprint, WorkloadKey), Pinned>,
     refused: Vec<(Fingerprint, Refused)>,
 }
@@ -27,7 +29,12 @@ impl MemoryStore {
     /// Drops one row.
     #[cfg(feature = "store")]
     pub(super) fn forget(&self, id: EvidenceId) {
-        self.tables().evidence.remove(&id);
+        let mut tables = self.tables();
+        if let Some(row) = tables.evidence.remove(&id)
+            && let Some(ids) = tables.by_workload.get_mut(&row.workload)
+        {
+            ids.retain(|other| *other != id);
+        }
     }
 
     // A panic while the lock was held cannot leave a row half-written, so poisoning carries no news.
@@ -39,11 +46,15 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn append(&self, rows: &[Evidence]) -> Result<usize> {
         let mut tables = self.tables();
-        let before = tables.evidence.len();
+        let Tables { evidence, by_workload, .. } = &mut *tables;
+        let before = evidence.len();
         for row in rows.iter().filter(|row| valid(row)) {
-            tables.evidence.entry(row.id).or_insert_with(|| row.clone());
+            if let Entry::Vacant(place) = evidence.entry(row.id) {
+                place.insert(row.clone());
+                by_workload.entry(row.workload).or_default().push(row.id);
+            }
         }
-        Ok(tables.evidence.len() - before)
+        Ok(evidence.len() - before)
     }
 
     fn visit(&self, device: Option<&Fingerprint>, visit: &mut dyn FnMut(Evidence)) -> Result<()> {
@@ -54,6 +65,13 @@ impl Store for MemoryStore {
         drop(tables);
         rows.into_iter().for_each(visit);
         Ok(())
+    }
+
+    fn load_workload(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Evidence>> {
+        let tables = self.tables();
+        let ids = tables.by_workload.get(&workload).into_iter().flatten();
+        let rows = ids.filter_map(|id| tables.evidence.get(id)).filter(|row| row.device == *device);
+        Ok(rows.cloned().collect())
     }
 
     fn count(&self) -> Result<u64> {
@@ -85,16 +103,22 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn refused(&self, device: &Fingerprint) -> Result<Vec<Refused>> {
+    fn refused(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Refused>> {
         let tables = self.tables();
-        Ok(tables.refused.iter().filter(|(of, _)| of == device).map(|(_, r)| r.clone()).collect())
+        let wanted = tables.refused.iter().filter(|(of, r)| of == device && r.workload == workload);
+        Ok(wanted.map(|(_, refused)| refused.clone()).collect())
     }
 
     fn prune(&self, before: i64) -> Result<usize> {
         let mut tables = self.tables();
         tables.refused.retain(|(_, refused)| refused.at >= before);
-        let count = tables.evidence.len();
-        tables.evidence.retain(|_, row| row.measured_at >= before);
-        Ok(count - tables.evidence.len())
+        let Tables { evidence, by_workload, .. } = &mut *tables;
+        let count = evidence.len();
+        evidence.retain(|_, row| row.measured_at >= before);
+        by_workload.retain(|_, ids| {
+            ids.retain(|id| evidence.contains_key(id));
+            !ids.is_empty()
+        });
+        Ok(count - evidence.len())
     }
 }

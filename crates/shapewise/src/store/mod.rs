@@ -27,6 +27,7 @@ pub use resilient::open_or_memory;
 pub use sqlite::SqliteStore;
 
 use crate::device::Fingerprint;
+use crate::ops::WorkloadKey;
 
 /// A result of the store.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -48,8 +49,24 @@ pub trait Store: Send + Sync {
         Ok(rows)
     }
 
+    /// Every row of one workload on a device; worth an index, because a runtime asks it for every new workload.
+    fn load_workload(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Evidence>> {
+        let mut rows = Vec::new();
+        self.visit(Some(device), &mut |row| {
+            if row.workload == workload {
+                rows.push(row);
+            }
+        })?;
+        Ok(rows)
+    }
+
     /// Number of rows, of all devices.
     fn count(&self) -> Result<u64>;
+
+    /// Whether there is no row.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.count()? == 0)
+    }
 
     /// Pins a decision and returns what is pinned: of several processes that pin one workload the first wins.
     fn pin(&self, device: &Fingerprint, wanted: &Pinned) -> Result<Pinned>;
@@ -63,8 +80,8 @@ pub trait Store: Send + Sync {
     /// Remembers that a candidate must not be tried again; what was known of it before is replaced.
     fn refuse(&self, device: &Fingerprint, refused: &Refused) -> Result<()>;
 
-    /// Every candidate of a device that must not be tried again.
-    fn refused(&self, device: &Fingerprint) -> Result<Vec<Refused>>;
+    /// Every candidate of a workload on a device that must not be tried again.
+    fn refused(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Refused>>;
 
     /// Drops rows measured before this time (milliseconds since 1970), refusals as well, and says how many rows there were.
     fn prune(&self, before: i64) -> Result<usize>;

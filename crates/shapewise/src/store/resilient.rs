@@ -8,6 +8,7 @@ use std::sync::{PoisonError, RwLock};
 
 use super::{Evidence, MemoryStore, Pinned, Refused, Result, SqliteStore, Store, StoreError, merge, unix_ms};
 use crate::device::Fingerprint;
+use crate::ops::WorkloadKey;
 
 /// Opens a file; what goes wrong is a warning, and work goes on in memory.
 ///
@@ -91,6 +92,16 @@ impl Store for Resilient {
         self.memory.visit(device, visit)
     }
 
+    fn load_workload(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Evidence>> {
+        let mut rows = self.ask(|file| file.load_workload(device, workload)).unwrap_or_default();
+        rows.extend(self.memory.load_workload(device, workload)?);
+        Ok(rows)
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.ask(SqliteStore::is_empty).unwrap_or(true) && self.memory.is_empty()?)
+    }
+
     fn count(&self) -> Result<u64> {
         Ok(self.ask(SqliteStore::count).unwrap_or(0) + self.memory.count()?)
     }
@@ -123,9 +134,9 @@ impl Store for Resilient {
         }
     }
 
-    fn refused(&self, device: &Fingerprint) -> Result<Vec<Refused>> {
-        let mut all = self.ask(|file| file.refused(device)).unwrap_or_default();
-        all.extend(self.memory.refused(device)?);
+    fn refused(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Refused>> {
+        let mut all = self.ask(|file| file.refused(device, workload)).unwrap_or_default();
+        all.extend(self.memory.refused(device, workload)?);
         Ok(all)
     }
 

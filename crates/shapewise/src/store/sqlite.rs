@@ -80,7 +80,7 @@ impl SqliteStore {
             }
             other => other?,
         };
-        if version < schema::CURRENT {
+        if version < schema::READABLE {
             let reason =
                 format!("it has schema {version} and may not be written to bring it to {}", schema::CURRENT);
             return Err(StoreError::Unusable { path, reason });
@@ -153,6 +153,14 @@ impl SqliteStore {
 
     fn run<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T> {
         work(&mut self.lock()).map_err(|e| failure(&self.path, &e))
+    }
+
+    /// A row that may be used; what is wrong with another one is a warning.
+    fn sound(&self, row: Result<Evidence>) -> Option<Evidence> {
+        if let Err(error) = &row {
+            tracing::warn!(path = %self.path.display(), %error, "a row of evidence is left out");
+        }
+        row.ok().filter(valid)
     }
 
     /// The next rows after an id.
@@ -231,20 +239,26 @@ impl Store for SqliteStore {
         let mut after = Vec::new();
         loop {
             let Page { rows, last } = self.page(device, &after)?;
-            for row in rows {
-                match row {
-                    Ok(row) if valid(&row) => visit(row),
-                    Ok(_) => {}
-                    Err(error) => {
-                        tracing::warn!(path = %self.path.display(), %error, "a row of evidence is left out");
-                    }
-                }
-            }
+            rows.into_iter().filter_map(|row| self.sound(row)).for_each(&mut *visit);
             match last {
                 Some(id) => after = id,
                 None => return Ok(()),
             }
         }
+    }
+
+    fn load_workload(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Evidence>> {
+        let query = format!("SELECT {COLUMNS} FROM evidence WHERE device = ?1 AND workload = ?2 ORDER BY id");
+        let key = workload.bits().to_be_bytes();
+        let rows: Vec<Result<Evidence>> = self.run(|connection| {
+            let mut statement = connection.prepare_cached(&query)?;
+            statement.query_map(params![device.as_str(), key], |row| Ok(evidence(row)))?.collect()
+        })?;
+        Ok(rows.into_iter().filter_map(|row| self.sound(row)).collect())
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        self.run(|c| c.prepare_cached("SELECT 1 FROM evidence LIMIT 1")?.exists([]).map(|any| !any))
     }
 
     fn count(&self) -> Result<u64> {
@@ -296,13 +310,13 @@ impl Store for SqliteStore {
         self.run(|c| c.prepare_cached(&insert)?.execute(values).map(drop))
     }
 
-    fn refused(&self, device: &Fingerprint) -> Result<Vec<Refused>> {
-        let query =
-            format!("SELECT {REFUSED} FROM refused WHERE device = ?1 ORDER BY workload, kernel, parameters");
+    fn refused(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Refused>> {
+        let query = format!("SELECT {REFUSED} FROM refused WHERE device = ?1 AND workload = ?2");
+        let of = params![device.as_str(), workload.bits().to_be_bytes()];
         self.run(|c| match c.prepare_cached(&query) {
             // An older file that may only be read has no such table.
             Err(error) if is_missing(&error) => Ok(Vec::new()),
-            statement => statement?.query_map([device.as_str()], refused)?.collect(),
+            statement => statement?.query_map(of, refused)?.collect(),
         })
     }
 

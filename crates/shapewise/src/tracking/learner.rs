@@ -1,6 +1,7 @@
 //! The thread that keeps what was measured: it writes evidence to the store and trains the models, off the calls' way.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -16,7 +17,7 @@ use crate::modelling::{
     WorkloadFeatures,
 };
 use crate::ops::{OperationKind, Workload, WorkloadKey};
-use crate::selection::Candidate;
+use crate::selection::{Candidate, Sources};
 use crate::store::{Evidence, EvidenceId, Store};
 
 /// Measurements that may wait; above, they are dropped rather than keep a call waiting.
@@ -40,8 +41,8 @@ pub(crate) struct Measurement {
 
 enum Message {
     Measured(Measurement),
-    /// All models are to be trained from the examples there are.
-    Train,
+    /// All models are to be trained from what the store has.
+    Recall(Arc<Sources>),
     /// A kernel of this name failed.
     Failed(String),
     /// Answered when everything sent before is written and learned.
@@ -62,6 +63,8 @@ struct Start {
     examples: Arc<Mutex<HashMap<OperationKind, Vec<Example>>>>,
     modeler: Arc<Mutex<PerformanceModeler>>,
     anomalies: Arc<Mutex<VecDeque<Anomaly>>>,
+    /// Set when nobody will ask the models any more; what was measured is still written.
+    ending: Arc<AtomicBool>,
 }
 
 impl Learner {
@@ -74,25 +77,13 @@ impl Learner {
     ) -> Self {
         let modeler = Arc::new(Mutex::new(PerformanceModeler::new(training)));
         let (device, examples, anomalies) = (Arc::new(device), Arc::default(), Arc::default());
-        let start = Start { device, store, models, examples, modeler, anomalies };
+        let start = Start { device, store, models, examples, modeler, anomalies, ending: Arc::default() };
         Self { start, running: Mutex::new(None) }
     }
 
-    /// Takes what earlier processes measured; the learner's thread trains from it.
-    pub fn begin_with(&self, rows: &[Evidence]) {
-        let mut newest: Vec<&Evidence> = rows.iter().collect();
-        newest.sort_by_key(|row| row.measured_at);
-        let mut examples = lock(&self.start.examples);
-        for row in newest {
-            if let (Ok(operation), Some(example)) = (row.operation.parse(), example(row)) {
-                push(examples.entry(operation).or_default(), example);
-            }
-        }
-        let any = !examples.is_empty();
-        drop(examples);
-        if any {
-            self.send(Message::Train);
-        }
+    /// Lets the thread learn from what earlier processes measured; rows count whose kernels are still the same.
+    pub fn recall(&self, sources: Arc<Sources>) {
+        self.send(Message::Recall(sources));
     }
 
     /// Hands a measurement over; never waits.
@@ -146,6 +137,7 @@ impl Drop for Learner {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((sender, thread)) = running {
+            self.start.ending.store(true, Ordering::Relaxed);
             drop(sender);
             if thread.join().is_err() {
                 tracing::warn!("the learner thread panicked; its last measurements are lost");
@@ -187,7 +179,8 @@ impl Start {
                     self.judge(&measurement, &row);
                     rows.push(row);
                 }
-                Ok(Message::Train) => {
+                Ok(Message::Recall(sources)) => {
+                    self.recall(&device, &sources);
                     let examples = lock(&self.examples).clone();
                     trained.extend(examples.iter().map(|(&operation, list)| (operation, list.len())));
                     self.train(examples.iter().map(|(&operation, list)| (operation, &**list)));
@@ -207,6 +200,26 @@ impl Start {
             if ended {
                 return;
             }
+        }
+    }
+
+    /// Reads examples from the store, the newest last.
+    fn recall(&self, device: &Fingerprint, sources: &Sources) {
+        let mut found: Vec<(i64, OperationKind, Example)> = Vec::new();
+        let read = self.store.visit(Some(device), &mut |row| {
+            if let (true, Ok(operation), Some(example)) =
+                (sources.agree(&row), row.operation.parse(), example(&row))
+            {
+                found.push((row.measured_at, operation, example));
+            }
+        });
+        if let Err(error) = read {
+            tracing::warn!(%error, "the store could not be read to its end; models learn from the rest");
+        }
+        found.sort_by_key(|(at, ..)| *at);
+        let mut examples = lock(&self.examples);
+        for (_, operation, example) in found {
+            push(examples.entry(operation).or_default(), example);
         }
     }
 
@@ -241,6 +254,9 @@ impl Start {
     fn train<'a>(&self, grown: impl Iterator<Item = (OperationKind, &'a [Example])>) {
         let mut modeler = lock(&self.modeler);
         for (operation, examples) in grown {
+            if self.ending.load(Ordering::Relaxed) {
+                return;
+            }
             if let Err(error) = modeler.train(operation, examples) {
                 tracing::warn!(%operation, %error, "no model was trained");
             }

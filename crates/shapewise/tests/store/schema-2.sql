@@ -1,4 +1,4 @@
--- A file of schema 2 with two rows. Never changed: it stands for the files that users have.
+-- A file of schema 2 with two rows, as release 0.1 wrote it. Never changed: it stands for the files that users have.
 PRAGMA application_id = 1397249875;
 PRAGMA user_version = 2;
 CREATE TABLE evidence (
@@ -19,7 +19,7 @@ CREATE TABLE evidence (
     features_version INTEGER NOT NULL,
     measured_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX evidence_by_device ON evidence (device);
+CREATE INDEX evidence_by_workload ON evidence (device, workload);
 CREATE INDEX evidence_by_age ON evidence (measured_at);
 CREATE TABLE pinned (
     device TEXT NOT NULL,
@@ -29,16 +29,6 @@ CREATE TABLE pinned (
     parameters TEXT NOT NULL,
     PRIMARY KEY (device, workload)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE refused (
-    device TEXT NOT NULL,
-    workload BLOB NOT NULL CHECK (length(workload) = 16),
-    kernel TEXT NOT NULL,
-    source INTEGER NOT NULL,
-    parameters TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    refused_at INTEGER NOT NULL,
-    PRIMARY KEY (device, workload, kernel, parameters)
-) STRICT, WITHOUT ROWID;
 INSERT INTO evidence VALUES (x'00000000000000000000000000000001', 'cpu-0123456789abcdef', 'matmul', x'00000000000000000000000000000007',
     'matmul(f32 2×3, f32 3×4) → f32 2×4', 'cpu::matmul::avx2_small', -1, 'threads=1', 1.5e-6, 3, 0.02, 0, 1e-6,
     x'0000803f000020c0', 1, 1700000000000);
@@ -46,5 +36,3 @@ INSERT INTO evidence VALUES (x'00000000000000000000000000000002', 'cpu-012345678
     'matmul(f32 2×3, f32 3×4) → f32 2×4', 'cpu::matmul::avx2_small', -1, 'threads=1', 1.5e-6, 3, 0.02, 0, 1e-6,
     x'0000803f000020c0', 1, 1700000000000);
 INSERT INTO pinned VALUES ('cpu-0123456789abcdef', x'00000000000000000000000000000007', 'cpu::matmul::avx2_small', -1, 'threads=1');
-INSERT INTO refused VALUES ('cpu-0123456789abcdef', x'00000000000000000000000000000007', 'cpu::matmul::avx2_small', -1, 'threads=2',
-    'wrong answer', 1700000000000);
