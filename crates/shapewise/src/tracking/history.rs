@@ -338,16 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_of_each_kernel_and_what_was_refused() {
+    fn the_fastest_of_each_kernel() {
         let history = History::default();
         for (kernel, parameters, seconds) in [("a", "blockk=64", 2.0), ("a", "", 3.0), ("b", "", 1.0)] {
             history.add(kernel, parameters, &timings(seconds, 1, 0));
         }
         let name = |kernel: &str, parameters: &str| (kernel.to_owned(), parameters.to_owned());
         assert_eq!(history.fastest(), [name("a", "blockk=64"), name("b", "")]);
-        assert!(!history.is_refused("b", &Parameters::new()));
-        history.refuse("b", "");
-        assert!(history.is_refused("b", &Parameters::new()) && !history.is_refused("a", &Parameters::new()));
     }
 
     #[test]
