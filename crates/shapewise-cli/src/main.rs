@@ -184,7 +184,7 @@ fn run(program: Program) -> Result<Ended> {
         Some(Command::Regret { question, settings }) => {
             // Nothing that this machine has learned may help, and nothing measured here is kept.
             let settings = Settings { store: Some("memory".into()), ..settings };
-            regret::run(&question, &settings.runtime()?, settings.json)?;
+            return regret::run(&question, &settings.runtime()?, settings.json);
         }
         Some(Command::Completions { shell }) => {
             let mut text = Vec::new();

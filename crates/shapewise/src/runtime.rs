@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
-use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPool};
+use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPlan, MemoryPool};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
 use crate::error::{Error, Result};
 use crate::modelling::Training;
@@ -44,6 +44,7 @@ pub struct RuntimeBuilder {
     exploration: Option<f64>,
     training: Training,
     limits: Limits,
+    memory: Option<MemoryPlan>,
     uncalibrated: bool,
 }
 
@@ -117,6 +118,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Where the pages of large buffers lie; large pages by default. What the machine cannot do is an error of `build`.
+    #[must_use]
+    pub fn memory(mut self, plan: MemoryPlan) -> Self {
+        self.memory = Some(plan);
+        self
+    }
+
     /// Skips the calibration of about two seconds: choices then follow the order of the kernel lists.
     #[must_use]
     pub fn without_calibration(mut self) -> Self {
@@ -148,6 +156,7 @@ impl RuntimeBuilder {
         info.threads = self.threads.unwrap_or(info.threads);
         let memory = MemoryPool::new(self.limits.memory);
         let mut device = CpuDevice::new(info, memory);
+        self.memory.map_or(Ok(()), |plan| device.place(plan))?;
         if !self.uncalibrated {
             device.calibrate(self.store.calibrations().as_ref());
         }

@@ -146,7 +146,7 @@ fn files_of_the_first_schema_are_read_as_they_are_and_brought_up_to_date_when_wr
     drop(read);
     assert_eq!(version(), 1);
     let store = SqliteStore::open(folder.file()).unwrap();
-    assert_eq!((version(), store.schema()), (2, 2));
+    assert_eq!((version(), store.schema()), (3, 3));
     assert_eq!(store.load_workload(&here, workload).unwrap(), all(&store));
 }
 

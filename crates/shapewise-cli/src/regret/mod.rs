@@ -4,6 +4,7 @@ mod live;
 mod oracle;
 mod replay;
 mod suite;
+mod tuning;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use serde::Serialize;
 use shapewise::Runtime;
 use shapewise::modelling::Training;
 
-use crate::{output, stress};
+use crate::{Ended, output, stress};
 use oracle::Oracle;
 
 /// Processes that write to one store, and how often one of them is killed.
@@ -42,12 +43,22 @@ pub struct RegretQuestion {
     /// Times that every kind of shape is drawn: fewer take less time, and leave models fewer shapes to learn from
     #[arg(long, default_value_t = suite::ROUNDS as u16, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
+    /// Judges the search for parameters instead: every point of spaces of a hundred and more, on shapes held out
+    #[arg(long)]
+    tuning: bool,
+    /// Shapes of each operation
+    #[arg(long, default_value_t = 20, requires = "tuning", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    shapes: u32,
 }
 
 /// Measures or reads the oracle, plays the selector against it and prints what came out.
-pub fn run(question: &RegretQuestion, runtime: &Runtime, json: bool) -> Result<()> {
+pub fn run(question: &RegretQuestion, runtime: &Runtime, json: bool) -> Result<Ended> {
+    let file = question.oracle.as_deref();
+    if question.tuning {
+        return tuning::run(runtime, file, question.shapes as usize, json);
+    }
     let workloads = suite::workloads(runtime, usize::from(question.rounds))?;
-    let oracle = Oracle::load_or_measure(runtime, &workloads, question.oracle.as_deref())?;
+    let oracle = Oracle::load_or_measure(runtime, &workloads, file)?;
     let training = Training::default();
     let report = Report {
         workloads: oracle.problems.len(),
@@ -56,7 +67,8 @@ pub fn run(question: &RegretQuestion, runtime: &Runtime, json: bool) -> Result<(
         decisions: live::observe(runtime, &oracle, &workloads)?,
         store: stress_store()?,
     };
-    output::print(json, &report, &(predictions(&report.predictions) + &bars(&report)))
+    output::print(json, &report, &(predictions(&report.predictions) + &bars(&report)))?;
+    Ok(Ended::Well)
 }
 
 fn stress_store() -> Result<stress::Report> {

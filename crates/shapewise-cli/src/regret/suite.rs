@@ -44,7 +44,7 @@ struct Suite<'a> {
 }
 
 /// Numbers from a fixed generator.
-struct Draw(u64);
+pub struct Draw(pub u64);
 
 impl Draw {
     fn named(name: &str) -> Self {
@@ -64,13 +64,14 @@ impl Draw {
     }
 
     /// A size between `low` and `high`, uniform in its logarithm; half of them rounded to a multiple of 8.
-    fn size(&mut self, low: usize, high: usize) -> usize {
+    pub fn size(&mut self, low: usize, high: usize) -> usize {
         let share = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         let size = (low as f64 * (high as f64 / low as f64).powf(share)).round() as usize;
         if size >= 16 && self.next() & 1 == 0 { size.next_multiple_of(8) } else { size }
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    /// Any of some values.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[(self.next() % from.len() as u64) as usize]
     }
 }

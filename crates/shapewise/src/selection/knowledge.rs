@@ -10,7 +10,7 @@ use crate::backends::cpu::CpuDevice;
 use crate::device::{Device, DeviceInfo, Fingerprint};
 use crate::modelling::Training;
 use crate::ops::{Kernel, OperationKind, WorkloadKey};
-use crate::store::{Evidence, Pinned, Store, unix_ms};
+use crate::store::{Evidence, Pinned, Refused, Store, unix_ms};
 use crate::tracking::{HALF_LIFE, History, Learner, Models, RETENTION_HALF_LIVES, Timings};
 
 /// Workloads whose history is kept in memory; the store has them all.
@@ -139,6 +139,24 @@ impl Knowledge {
             history.set_raced();
         }
         Arc::new(history)
+    }
+
+    /// Remembers in the store that a tuner must not try a candidate again.
+    pub fn refuse(&self, key: WorkloadKey, candidate: &Candidate, reason: &str) {
+        let (kernel, parameters) = (candidate.kernel.name().to_owned(), candidate.parameters.to_string());
+        let (source, reason) = (candidate.kernel.source(), reason.to_owned());
+        let refused = Refused { workload: key, kernel, source, parameters, reason, at: unix_ms() };
+        if let Err(error) = self.store.refuse(&self.fingerprint, &refused) {
+            tracing::warn!(%error, "a refused candidate could not be kept and may be tried again");
+        }
+    }
+
+    /// What a tuner must not try again for a workload.
+    pub fn refused(&self, key: WorkloadKey) -> Vec<Refused> {
+        self.store.refused(&self.fingerprint, key).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what was refused before could not be read and may be tried again");
+            Vec::new()
+        })
     }
 
     /// Waits until everything measured is written and learned.

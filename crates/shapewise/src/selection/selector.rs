@@ -215,11 +215,13 @@ impl AdaptiveKernelSelector {
             }
             candidate.predicted = self.policy.believe(candidate);
         }
-        let default = all.first().map(|c| (c.kernel.name().to_owned(), c.parameters.clone()));
-        all.retain(|c| {
-            let first = default.as_ref().is_some_and(|(k, p)| k == c.kernel.name() && *p == c.parameters);
-            first || !history.is_refused(c.kernel.name(), &c.parameters)
-        });
+        let refused = knowledge.refused(workload.key());
+        let is_refused = |c: &Candidate| {
+            // One whose code has changed since is tried again.
+            refused.iter().any(|r| r.source == c.kernel.source() && c.is(&r.kernel, &r.parameters))
+        };
+        let mut first = true;
+        all.retain(|c| std::mem::take(&mut first) || !is_refused(c));
         Ok(all)
     }
 

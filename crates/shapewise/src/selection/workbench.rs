@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Candidate;
-use crate::Runtime;
 use crate::device::DeviceInfo;
 use crate::error::Result;
 use crate::ops::Workload;
 use crate::tuning::search::Trial;
-use crate::tuning::{CpuTrial, Workbench};
+use crate::tuning::{CpuTrial, GuardedTrial, LONGEST, Workbench};
+use crate::{Error, Runtime};
 
 impl Workbench for Runtime {
     fn info(&self) -> &DeviceInfo {
@@ -24,7 +24,12 @@ impl Workbench for Runtime {
         workload: &'a Workload,
         candidates: &'a [Candidate],
     ) -> Result<Box<dyn Trial + 'a>> {
-        Ok(Box::new(CpuTrial::new(workload, candidates, self.device())?))
+        let device = &self.selector().knowledge.device;
+        match GuardedTrial::new(workload, candidates, device, LONGEST) {
+            // Without threads nobody could wait for a candidate that hangs.
+            Err(Error::Unsupported { .. }) => Ok(Box::new(CpuTrial::new(workload, candidates, device)?)),
+            guarded => Ok(Box::new(guarded?)),
+        }
     }
 
     fn keep(&self, workload: &Workload, candidate: &Candidate, samples: &[f64]) {
@@ -34,7 +39,7 @@ impl Workbench for Runtime {
     fn refuse(&self, workload: &Workload, candidate: &Candidate, reason: &str) {
         let (name, parameters) = (candidate.kernel.name(), candidate.parameters.to_string());
         tracing::warn!(kernel = name, parameters, reason, "a candidate was refused by its trial");
-        self.selector().knowledge.history(workload.key()).refuse(name, &parameters);
+        self.selector().knowledge.refuse(workload.key(), candidate, reason);
     }
 
     fn settle(&self, workload: &Workload) {
@@ -75,6 +80,44 @@ mod tests {
         let again = Coordinator::new(&rt).tune(&tasks, &one, &mut |_| true);
         let known = &again.workloads[0];
         assert!(again.trials <= 1 && known.default.is_some() && known.leaderboard.len() >= 4, "{known:?}");
+    }
+
+    #[test]
+    #[cfg(feature = "store")]
+    fn what_was_measured_or_refused_is_known_to_the_next_process() {
+        let file = std::env::temp_dir().join(format!("shapewise-refused-{}.sqlite", std::process::id()));
+        let begin = || {
+            let location = StoreLocation::File(file.clone());
+            Runtime::builder().threads(1).store(location).build().unwrap()
+        };
+        let rt = begin();
+        let (a, b) = (Tensor::full(1.0f32, &[64, 300]).unwrap(), Tensor::full(1.0f32, &[300, 96]).unwrap());
+        let workload = rt.workloads(|rt| rt.matmul(&a, &b)).unwrap().remove(0);
+        let tasks = [TuningTask { workload: workload.clone(), weight: 1.0, calls: None }];
+        let few = TuningBudget { time: None, trials: Some(6) };
+        let interrupted = Coordinator::new(&rt).tune(&tasks, &few, &mut |_| true);
+        let all = rt.candidates(&workload).unwrap();
+        let wrong = all.last().unwrap().clone();
+        rt.refuse(&workload, &wrong, "wrong answer");
+        rt.flush();
+        drop(rt);
+
+        let rt = begin();
+        let known = rt.candidates(&workload).unwrap();
+        let same = |c: &Candidate| c.is(wrong.kernel.name(), &wrong.parameters.to_string());
+        assert!(!known.iter().any(same), "it is not tried again");
+        assert_eq!(known.len(), all.len() - 1);
+        let measured = known.iter().filter(|c| c.measured.is_some()).count();
+        assert!(measured > 0 && measured == interrupted.trials, "{measured} of {}", interrupted.trials);
+        let one = TuningBudget { trials: Some(1), ..few };
+        let resumed = Coordinator::new(&rt).tune(&tasks, &one, &mut |_| true);
+        assert!(resumed.trials <= 1 && resumed.workloads[0].leaderboard.len() >= measured.min(6));
+        let reasons = rt.selector().knowledge.refused(workload.key());
+        assert_eq!(reasons.iter().map(|r| &*r.reason).collect::<Vec<_>>(), ["wrong answer"]);
+        drop(rt);
+        for suffix in ["", "-wal", "-shm"] {
+            drop(std::fs::remove_file(format!("{}{suffix}", file.display())));
+        }
     }
 
     #[test]

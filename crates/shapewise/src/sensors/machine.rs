@@ -1,15 +1,20 @@
-//! The sensors of a Linux machine: small files under `/proc` and `/sys`. Elsewhere every reading is `None`.
+//! The sensors of a machine. On Linux they are small files under `/proc` and `/sys`; on macOS and Windows the system is asked for
+//! load and memory, and the rest is `None`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::nvidia::Gpus;
 use super::{Sensors, SystemState, power};
 
 /// The machine this program runs on.
 #[derive(Debug)]
 pub struct Machine {
     files: Files,
+    gpus: Gpus,
+    #[cfg(any(target_os = "macos", windows))]
+    system: super::other::System,
     before: Option<Counters>,
 }
 
@@ -29,14 +34,20 @@ struct Counters {
 }
 
 impl Machine {
-    /// The sensors of this machine.
+    /// The sensors of this machine, its GPUs included.
     pub fn new() -> Self {
-        Self::at(Path::new("/"))
+        Self { gpus: Gpus::find(), ..Self::at(Path::new("/")) }
     }
 
     /// The sensors whose files lie under another root, as in a container that has the host's mounted.
     pub fn at(root: &Path) -> Self {
-        Self { files: Files { root: root.to_owned() }, before: None }
+        Self {
+            files: Files { root: root.to_owned() },
+            gpus: Gpus::default(),
+            #[cfg(any(target_os = "macos", windows))]
+            system: super::other::System::default(),
+            before: None,
+        }
     }
 }
 
@@ -61,6 +72,8 @@ impl Sensors for Machine {
             at: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs_f64()),
             memory_stall: memory_stall(files),
             cache_occupied: files.sum("sys/fs/resctrl/mon_data", "llc_occupancy").map(|bytes| bytes as u64),
+            node: node(files),
+            gpus: self.gpus.read(),
             ..SystemState::default()
         };
         memory(files, &mut state);
@@ -71,6 +84,8 @@ impl Sensors for Machine {
             rates(before, &now, &mut state);
         }
         self.before = Some(now);
+        #[cfg(any(target_os = "macos", windows))]
+        self.system.read(&mut state);
         state
     }
 }
@@ -112,6 +127,16 @@ fn own_ticks(files: &Files) -> Option<f64> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<f64>().ok();
     Some(next()? + next()?)
+}
+
+/// The node of the core that this thread ran on last.
+fn node(files: &Files) -> Option<usize> {
+    let text = files.text("proc/thread-self/stat")?;
+    // The 39th field; the name is the second.
+    let core: usize = text.rsplit_once(')')?.1.split_whitespace().nth(36)?.parse().ok()?;
+    let core = format!("sys/devices/system/cpu/cpu{core}");
+    let node = files.folders(&core, "node").into_iter().next()?;
+    node[core.len() + "/node".len()..].parse().ok()
 }
 
 fn memory(files: &Files, state: &mut SystemState) {

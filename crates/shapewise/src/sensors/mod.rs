@@ -13,6 +13,9 @@
 
 mod machine;
 mod monitor;
+mod nvidia;
+#[cfg(any(target_os = "macos", windows))]
+mod other;
 mod power;
 mod trace;
 
@@ -20,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use machine::Machine;
 pub use monitor::Monitor;
+pub use nvidia::{GpuState, Throttle};
 pub use trace::{Replay, Trace, TraceError};
 
 /// The state of the machine at one moment. Rates are over the time since the sample before.
@@ -62,6 +66,10 @@ pub struct SystemState {
     pub memory_traffic: Option<f64>,
     /// Bytes of the last cache that are in use, of all programs.
     pub cache_occupied: Option<u64>,
+    /// The node of memory that the reading thread ran on.
+    pub node: Option<usize>,
+    /// NVIDIA's GPUs, in their driver's order; none without a driver.
+    pub gpus: Vec<GpuState>,
 }
 
 /// How a machine trades speed for power.

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Evidence, EvidenceId, Pinned, Result, Store, valid};
+use super::{Evidence, EvidenceId, Pinned, Refused, Result, Store, valid};
 use crate::device::Fingerprint;
 use crate::ops::WorkloadKey;
 
@@ -17,6 +17,7 @@ struct Tables {
     evidence: BTreeMap<EvidenceId, Evidence>,
     by_workload: HashMap<WorkloadKey, Vec<EvidenceId>>,
     pinned: BTreeMap<(Fingerprint, WorkloadKey), Pinned>,
+    refused: Vec<(Fingerprint, Refused)>,
 }
 
 impl MemoryStore {
@@ -94,8 +95,23 @@ impl Store for MemoryStore {
         Ok(before - tables.pinned.len())
     }
 
+    fn refuse(&self, device: &Fingerprint, refused: &Refused) -> Result<()> {
+        let mut tables = self.tables();
+        let key = |r: &Refused| (r.workload, r.kernel.clone(), r.parameters.clone());
+        tables.refused.retain(|(of, known)| of != device || key(known) != key(refused));
+        tables.refused.push((device.clone(), refused.clone()));
+        Ok(())
+    }
+
+    fn refused(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Refused>> {
+        let tables = self.tables();
+        let wanted = tables.refused.iter().filter(|(of, r)| of == device && r.workload == workload);
+        Ok(wanted.map(|(_, refused)| refused.clone()).collect())
+    }
+
     fn prune(&self, before: i64) -> Result<usize> {
         let mut tables = self.tables();
+        tables.refused.retain(|(_, refused)| refused.at >= before);
         let Tables { evidence, by_workload, .. } = &mut *tables;
         let count = evidence.len();
         evidence.retain(|_, row| row.measured_at >= before);

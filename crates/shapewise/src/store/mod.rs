@@ -20,7 +20,7 @@ pub use error::StoreError;
 pub use exchange::{Imported, export, import, merge};
 pub use location::StoreLocation;
 pub use memory::MemoryStore;
-pub use record::{Evidence, EvidenceId, MAX_FEATURES, MAX_SECONDS, MAX_TEXT, Pinned, unix_ms};
+pub use record::{Evidence, EvidenceId, MAX_FEATURES, MAX_SECONDS, MAX_TEXT, Pinned, Refused, unix_ms};
 #[cfg(feature = "store")]
 pub use resilient::open_or_memory;
 #[cfg(feature = "store")]
@@ -77,7 +77,13 @@ pub trait Store: Send + Sync {
     /// Forgets the pinned decisions of a device and says how many there were.
     fn unpin(&self, device: &Fingerprint) -> Result<usize>;
 
-    /// Drops rows measured before this time (milliseconds since 1970) and says how many there were.
+    /// Remembers that a candidate must not be tried again; what was known of it before is replaced.
+    fn refuse(&self, device: &Fingerprint, refused: &Refused) -> Result<()>;
+
+    /// Every candidate of a workload on a device that must not be tried again.
+    fn refused(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Refused>>;
+
+    /// Drops rows measured before this time (milliseconds since 1970), refusals as well, and says how many rows there were.
     fn prune(&self, before: i64) -> Result<usize>;
 }
 

@@ -181,6 +181,24 @@ pub struct Pinned {
     pub parameters: String,
 }
 
+/// A candidate that failed, hung or computed something wrong when a tuner tried it, and is not tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The workload.
+    pub workload: WorkloadKey,
+    /// The kernel's name.
+    pub kernel: String,
+    /// The kernel's [`source`](crate::ops::Kernel::source) then: one that has changed is tried again.
+    #[serde(with = "hex")]
+    pub source: u64,
+    /// The kernel's parameters, as they are displayed.
+    pub parameters: String,
+    /// What went wrong.
+    pub reason: String,
+    /// When, in milliseconds since 1970.
+    pub at: i64,
+}
+
 /// Now, in milliseconds since 1970; zero on a clock that stands before.
 pub fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

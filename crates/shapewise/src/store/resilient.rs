@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use super::{Evidence, MemoryStore, Pinned, Result, SqliteStore, Store, StoreError, merge, unix_ms};
+use super::{Evidence, MemoryStore, Pinned, Refused, Result, SqliteStore, Store, StoreError, merge, unix_ms};
 use crate::device::Fingerprint;
 use crate::ops::WorkloadKey;
 
@@ -125,6 +125,19 @@ impl Store for Resilient {
 
     fn unpin(&self, device: &Fingerprint) -> Result<usize> {
         Ok(self.ask(|file| file.unpin(device)).unwrap_or(0) + self.memory.unpin(device)?)
+    }
+
+    fn refuse(&self, device: &Fingerprint, refused: &Refused) -> Result<()> {
+        match self.ask(|file| file.refuse(device, refused)) {
+            Some(()) => Ok(()),
+            None => self.memory.refuse(device, refused),
+        }
+    }
+
+    fn refused(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Refused>> {
+        let mut all = self.ask(|file| file.refused(device, workload)).unwrap_or_default();
+        all.extend(self.memory.refused(device, workload)?);
+        Ok(all)
     }
 
     fn prune(&self, before: i64) -> Result<usize> {

@@ -42,9 +42,21 @@ const MIGRATIONS: &[&str] = &[
     DROP INDEX evidence_by_device;
     CREATE INDEX evidence_by_workload ON evidence (device, workload);
 ",
+    "
+    CREATE TABLE refused (
+        device TEXT NOT NULL,
+        workload BLOB NOT NULL CHECK (length(workload) = 16),
+        kernel TEXT NOT NULL,
+        source INTEGER NOT NULL,
+        parameters TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        refused_at INTEGER NOT NULL,
+        PRIMARY KEY (device, workload, kernel, parameters)
+    ) STRICT, WITHOUT ROWID;
+",
 ];
 
-/// The oldest version whose tables can be read as they are: only an index has changed since.
+/// The oldest version whose tables can be read as they are: an index and a table that may be missing have come since.
 pub const READABLE: i64 = 1;
 
 /// The version this release writes.
@@ -102,8 +114,11 @@ mod tests {
 
     /// The tables of every released version, as they lie in users' files. A new version adds an entry here; the entries
     /// before it stay as they are.
-    const RELEASED: &[&str] =
-        &[include_str!("../../tests/store/schema-1.sql"), include_str!("../../tests/store/schema-2.sql")];
+    const RELEASED: &[&str] = &[
+        include_str!("../../tests/store/schema-1.sql"),
+        include_str!("../../tests/store/schema-2.sql"),
+        include_str!("../../tests/store/schema-3.sql"),
+    ];
 
     #[test]
     fn every_released_version_has_its_fixture() {

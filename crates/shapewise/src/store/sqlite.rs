@@ -9,7 +9,9 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, params};
 
 use super::schema::{self, Found};
-use super::{Evidence, EvidenceId, MAX_FEATURES, MAX_TEXT, Pinned, Result, Store, StoreError, valid};
+use super::{
+    Evidence, EvidenceId, MAX_FEATURES, MAX_TEXT, Pinned, Refused, Result, Store, StoreError, valid,
+};
 use crate::device::Fingerprint;
 use crate::ops::WorkloadKey;
 
@@ -302,8 +304,35 @@ impl Store for SqliteStore {
         self.run(|c| c.execute("DELETE FROM pinned WHERE device = ?1", [device.as_str()]))
     }
 
+    fn refuse(&self, device: &Fingerprint, refused: &Refused) -> Result<()> {
+        let insert =
+            format!("INSERT OR REPLACE INTO refused (device, {REFUSED}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
+        let cut = |text: &str| text[..text.floor_char_boundary(MAX_TEXT)].to_owned();
+        let values = params![
+            device.as_str(),
+            refused.workload.bits().to_be_bytes(),
+            refused.kernel,
+            refused.source.cast_signed(),
+            refused.parameters,
+            cut(&refused.reason),
+            refused.at,
+        ];
+        self.run(|c| c.prepare_cached(&insert)?.execute(values).map(drop))
+    }
+
+    fn refused(&self, device: &Fingerprint, workload: WorkloadKey) -> Result<Vec<Refused>> {
+        let query = format!("SELECT {REFUSED} FROM refused WHERE device = ?1 AND workload = ?2");
+        let of = params![device.as_str(), workload.bits().to_be_bytes()];
+        self.run(|c| match c.prepare_cached(&query) {
+            // An older file that may only be read has no such table.
+            Err(error) if is_missing(&error) => Ok(Vec::new()),
+            statement => statement?.query_map(of, refused)?.collect(),
+        })
+    }
+
     fn prune(&self, before: i64) -> Result<usize> {
         self.run(|connection| {
+            connection.execute("DELETE FROM refused WHERE refused_at < ?1", [before])?;
             let gone = connection.execute("DELETE FROM evidence WHERE measured_at < ?1", [before])?;
             // Every step gives one page back.
             let mut vacuum = connection.prepare_cached("PRAGMA incremental_vacuum")?;
@@ -323,6 +352,13 @@ fn pinned(row: &Row<'_>) -> rusqlite::Result<Pinned> {
         source: row.get::<_, i64>(2)?.cast_unsigned(),
         parameters: row.get(3)?,
     })
+}
+
+const REFUSED: &str = "workload, kernel, source, parameters, reason, refused_at";
+
+fn refused(row: &Row<'_>) -> rusqlite::Result<Refused> {
+    let Pinned { workload, kernel, source, parameters } = pinned(row)?;
+    Ok(Refused { workload, kernel, source, parameters, reason: row.get(4)?, at: row.get(5)? })
 }
 
 /// A row as it lies in the file; nothing is copied before its size is known to be sound.

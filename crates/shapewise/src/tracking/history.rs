@@ -154,8 +154,6 @@ struct Inner {
     /// Whether a race over this workload was decided, here or in an earlier process.
     raced: bool,
     set_aside: Vec<(String, String)>,
-    /// Kernels at parameters that failed or were wrong when a tuner tried them.
-    refused: Vec<(String, String)>,
     /// Users' kernels and parameters whose answer was checked, and the generation that the kernel came with.
     checked: Vec<(String, String, u64)>,
 }
@@ -237,22 +235,6 @@ impl History {
     /// Kernels that are out for this workload, and why.
     pub fn all_set_aside(&self) -> Vec<(String, String)> {
         self.lock().set_aside.clone()
-    }
-
-    /// Says that a candidate failed or was wrong when a tuner tried it; its kernel stays at other parameters.
-    pub fn refuse(&self, kernel: &str, parameters: &str) {
-        let mut inner = self.lock();
-        inner.track(kernel, parameters).failures += 1;
-        inner.refused.push((kernel.to_owned(), parameters.to_owned()));
-    }
-
-    /// Whether a tuner must not try a candidate again.
-    pub fn is_refused(&self, kernel: &str, parameters: &Parameters) -> bool {
-        let inner = self.lock();
-        !inner.refused.is_empty() && {
-            let parameters = parameters.to_string();
-            inner.refused.iter().any(|(k, p)| k == kernel && *p == parameters)
-        }
     }
 
     /// The fastest point of each kernel that was measured: kernel and parameters.
@@ -356,16 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_of_each_kernel_and_what_was_refused() {
+    fn the_fastest_of_each_kernel() {
         let history = History::default();
         for (kernel, parameters, seconds) in [("a", "blockk=64", 2.0), ("a", "", 3.0), ("b", "", 1.0)] {
             history.add(kernel, parameters, &timings(seconds, 1, 0));
         }
         let name = |kernel: &str, parameters: &str| (kernel.to_owned(), parameters.to_owned());
         assert_eq!(history.fastest(), [name("a", "blockk=64"), name("b", "")]);
-        assert!(!history.is_refused("b", &Parameters::new()));
-        history.refuse("b", "");
-        assert!(history.is_refused("b", &Parameters::new()) && !history.is_refused("a", &Parameters::new()));
     }
 
     #[test]

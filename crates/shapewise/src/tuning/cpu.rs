@@ -10,21 +10,12 @@ use super::strategy::{BackendPlan, Proposal, Proposed, Proposes};
 use crate::Result;
 use crate::backends::cpu::schedule::Schedule;
 use crate::backends::cpu::simd::Isa;
+use crate::backends::cpu::{CpuDevice, MemoryPlan};
 use crate::device::{BackendKind, DeviceInfo};
 use crate::modelling::{Roofs, Terms};
 use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
 use crate::sensors::{PowerMode, SystemState};
 use crate::tensor::DType;
-
-/// Where memory comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MemoryPlan {
-    /// The pool's ordinary pages.
-    Default,
-    /// Large pages, which the pool asks for from two mebibytes on.
-    LargePages,
-}
 
 /// What the CPU does beyond a kernel's tunables.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,8 +26,15 @@ pub struct CpuPlan {
     pub isa: Isa,
     /// How pieces are given to threads.
     pub schedule: Schedule,
-    /// Where memory comes from.
+    /// Where the pages of large buffers lie.
     pub memory: MemoryPlan,
+}
+
+impl CpuPlan {
+    /// Lets a device place its memory as planned; threads and schedule go with a call's parameters.
+    pub fn apply(&self, device: &CpuDevice) -> Result<()> {
+        device.place(self.memory)
+    }
 }
 
 /// Tunes for one CPU.
@@ -116,6 +114,18 @@ impl CpuStrategy {
         if schedule == fits { 1.0 } else { 1.0 + 1e-3 }
     }
 
+    /// Ordinary pages for what is smaller than a large one. On several nodes, operands that all threads read over and over
+    /// are spread over all of them, so that no node's memory serves everybody; what each thread reads once stays near it.
+    fn memory(&self, traits: &Characteristics, threads: usize) -> MemoryPlan {
+        let shared = traits.pattern == AccessPattern::Blocked && threads > 1;
+        match self.device.numa.len() {
+            _ if traits.bytes < LARGE_PAGE => MemoryPlan::Default,
+            0 | 1 => MemoryPlan::LargePages,
+            _ if shared => MemoryPlan::Interleaved,
+            _ => MemoryPlan::NumaLocal,
+        }
+    }
+
     fn proposal(
         &self,
         traits: &Characteristics,
@@ -138,7 +148,7 @@ impl CpuStrategy {
             parameters =
                 parameters.with(Knob::BlockM, rows).with(Knob::BlockN, columns).with(Knob::BlockK, depth);
         }
-        let memory = if traits.bytes >= LARGE_PAGE { MemoryPlan::LargePages } else { MemoryPlan::Default };
+        let memory = self.memory(traits, threads);
         // Without peaks the least work of the busiest thread comes first.
         let time = seconds.unwrap_or(cost.imbalance / threads as f64);
         Proposal {
@@ -306,7 +316,10 @@ mod tests {
         let (state, none) = (SystemState::default(), TuningConstraints::default());
         let found = strategy.tune_for_workload(&matmul(512, 512, 512), &state, &none).unwrap();
         let BackendPlan::Cpu(plan) = found.best.plan else { panic!() };
-        assert_eq!(plan.schedule, Schedule::Stealing);
+        assert_eq!((plan.schedule, plan.memory), (Schedule::Stealing, MemoryPlan::Interleaved));
+        let found = strategy.tune_for_workload(&relu(&[1 << 22], None), &state, &none).unwrap();
+        let BackendPlan::Cpu(plan) = found.best.plan else { panic!() };
+        assert_eq!(plan.memory, MemoryPlan::NumaLocal);
     }
 
     #[test]

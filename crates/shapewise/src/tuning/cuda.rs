@@ -191,11 +191,12 @@ impl Proposes for CudaStrategy {
         let request = Asked { mode, bytes: traits.bytes, tensor, constraints };
         let machine = self.machine(traits.dtype);
         let slots = |tile: &Tile| {
-            u64::from(self.device.multiprocessors) * u64::from(self.occupancy(tile, extent.size).1.blocks)
+            u64::from(self.device.multiprocessors.max(1))
+                * u64::from(self.occupancy(tile, extent.size).1.blocks)
         };
-        let estimated = tiles(&extent, mode, slots).into_iter().filter_map(|tile| {
-            let blocks = self.occupancy(&tile, extent.size).1.blocks;
-            (blocks > 0).then(|| (tile, estimate(&machine, &extent, &tile, blocks)))
+        let estimated = tiles(&extent, mode, slots).into_iter().map(|(tile, at_once)| {
+            let blocks = (at_once / u64::from(self.device.multiprocessors.max(1))) as u32;
+            (tile, estimate(&machine, &extent, &tile, blocks))
         });
         let short = shortlist(estimated.collect());
         let bound = short.first().and_then(|(_, found)| found.bound());

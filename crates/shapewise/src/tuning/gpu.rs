@@ -122,13 +122,15 @@ const TILES: [(u32, u32); 5] = [(1, 1), (2, 2), (4, 4), (8, 4), (8, 8)];
 /// Groups of a line of results.
 const LINES: [u32; 5] = [64, 128, 256, 512, 1024];
 
-/// The tiles worth considering: every combination of group and tile, or of line and results per invocation.
-pub(super) fn tiles(extent: &Extent, mode: PowerMode, filled: impl Fn(&Tile) -> u64) -> Vec<Tile> {
-    let mut found = Vec::with_capacity(32);
+/// The tiles worth considering: every combination of group and tile, or of line and results per invocation. Beside each the
+/// groups that run at once, which `filled` is asked for once; tiles of which none runs are left out.
+pub(super) fn tiles(extent: &Extent, mode: PowerMode, filled: impl Fn(&Tile) -> u64) -> Vec<(Tile, u64)> {
+    let mut found = Vec::with_capacity(2 * GROUPS.len() * TILES.len());
     if !extent.blocked {
         for x in LINES {
             for columns in [1, 2, 4] {
-                found.push(Tile { x, y: 1, rows: 1, columns, depth: 0, split: 1 });
+                let tile = Tile { x, y: 1, rows: 1, columns, depth: 0, split: 1 };
+                found.extend(Some((tile, filled(&tile))).filter(|(_, at_once)| *at_once > 0));
             }
         }
         return found;
@@ -138,10 +140,14 @@ pub(super) fn tiles(extent: &Extent, mode: PowerMode, filled: impl Fn(&Tile) -> 
     for (x, y) in GROUPS {
         for (rows, columns) in TILES {
             let tile = Tile { x, y, rows, columns, depth, split: 1 };
-            found.push(tile);
+            let at_once = filled(&tile);
+            if at_once == 0 {
+                continue;
+            }
+            found.push((tile, at_once));
             // Splitting the depth fills a machine that would stand empty, and costs another pass over the results.
             let groups: u64 = tile.groups(extent).iter().product();
-            let room = filled(&tile) / groups.max(1);
+            let room = at_once / groups.max(1);
             let least = match mode {
                 PowerMode::Performance => 2,
                 PowerMode::Balanced => 4,
@@ -149,7 +155,7 @@ pub(super) fn tiles(extent: &Extent, mode: PowerMode, filled: impl Fn(&Tile) -> 
             };
             let pieces = room.min(extent.k / u64::from(depth * 4)).min(64) as u32;
             if room >= least && pieces >= 2 {
-                found.push(Tile { split: pieces, ..tile });
+                found.push((Tile { split: pieces, ..tile }, at_once));
             }
         }
     }
@@ -251,7 +257,7 @@ mod tests {
     #[test]
     fn a_split_fills_an_empty_machine_unless_power_is_short() {
         let extent = Extent { m: 64, n: 64, k: 65_536, size: 4, blocked: true };
-        let splits = |mode| tiles(&extent, mode, |_| 100).iter().map(|t| t.split).max().unwrap();
+        let splits = |mode| tiles(&extent, mode, |_| 100).iter().map(|(t, _)| t.split).max().unwrap();
         assert!(splits(PowerMode::Performance) > 1);
         assert_eq!(splits(PowerMode::Saving), 1);
         let split = Tile { x: 16, y: 16, rows: 4, columns: 4, depth: 16, split: 16 };

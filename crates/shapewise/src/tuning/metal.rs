@@ -187,9 +187,9 @@ impl Proposes for MetalStrategy {
     ) -> Result<Proposed, TuningError> {
         let (traits, extent) = self.traits(workload)?;
         let (mode, machine) = (constraints.mode(state), self.machine());
-        let units = u64::from(self.device.cores.unwrap_or(1));
+        let units = u64::from(self.device.cores.unwrap_or(1).max(1));
         let (mut proposals, mut bound, mut least) = (Vec::new(), None, f64::INFINITY);
-        for tile in tiles(&extent, mode, |_| units) {
+        for (tile, _) in tiles(&extent, mode, |_| units) {
             let Some(plan) = self.plan(&tile, &extent, traits.dtype) else { continue };
             let found = estimate(&machine, &extent, &tile, 1);
             if found.order < least {

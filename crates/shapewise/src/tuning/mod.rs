@@ -9,6 +9,7 @@ mod cpu;
 mod cuda;
 mod feedback;
 mod gpu;
+mod guard;
 mod metal;
 mod occupancy;
 mod recommender;
@@ -21,14 +22,16 @@ mod tests;
 mod webgpu;
 mod workbench;
 
+pub use crate::backends::cpu::MemoryPlan;
 pub use characteristics::{AccessPattern, Bound, Characteristics};
 pub use constraints::{Accuracy, ConstraintKind, OptimisationLevel, TuningConstraints, TuningError};
 pub use coordinator::{
     Coordinator, Ranked, TunedWorkload, TuningBudget, TuningProgress, TuningReport, TuningTask,
 };
-pub use cpu::{CpuPlan, CpuStrategy, MemoryPlan};
+pub use cpu::{CpuPlan, CpuStrategy};
 pub use cuda::{CudaDevice, CudaPlan, CudaStrategy, HostMemory, TensorType};
 pub use feedback::{Feedback, TuningMetrics};
+pub use guard::{GuardedTrial, LONGEST};
 pub use metal::{MetalDevice, MetalFamily, MetalLimits, MetalPlan, MetalStrategy, StorageMode};
 pub use occupancy::{Limiter, MOST_THREADS, Multiprocessor, Occupancy, WARP};
 pub use recommender::{CacheCounts, Recommender};

@@ -165,10 +165,10 @@ impl Proposes for WebGpuStrategy {
         let (traits, extent) = self.traits(workload)?;
         let (mode, machine) = (constraints.mode(state), self.machine());
         let (mut proposals, mut bound, mut least) = (Vec::new(), None, f64::INFINITY);
-        let mut candidates = tiles(&extent, mode, |_| 1);
         // Adapters smaller than every listed group still run one invocation at a time.
-        candidates.push(Tile { x: 1, y: 1, rows: 1, columns: 1, depth: 0, split: 1 });
-        for tile in candidates {
+        let single = Tile { x: 1, y: 1, rows: 1, columns: 1, depth: 0, split: 1 };
+        let listed = tiles(&extent, mode, |_| 1).into_iter().map(|(tile, _)| tile);
+        for tile in listed.chain([single]) {
             let Some(plan) = self.plan(workload, &tile, &extent, traits.dtype) else { continue };
             let found = estimate(&machine, &extent, &tile, 1);
             if found.order < least {

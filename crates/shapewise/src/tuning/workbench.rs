@@ -119,24 +119,20 @@ fn launch(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::super::testing::{matmul, relu};
-    use super::*;
-    use crate::Runtime;
+pub(super) mod testing {
+    use super::{DeviceInfo, Kernel, Workload};
     use crate::ops::{Call, ComputeUnit, Cost, KernelError, OperationKind, Parameters, Traffic};
-    use crate::selection::KernelHandle;
     use crate::tensor::DType;
 
-    type Launch = fn(&mut Call<'_>) -> Result<(), KernelError>;
+    /// What a made-up kernel does.
+    pub type Launch = fn(&mut Call<'_>) -> Result<(), KernelError>;
 
-    /// A kernel that does one wrong thing.
-    struct Bad(Launch);
+    /// A kernel that does one thing, often a wrong one.
+    pub struct Own(pub Launch);
 
-    impl Kernel for Bad {
+    impl Kernel for Own {
         fn name(&self) -> &'static str {
-            "cpu::elementwise::bad"
+            "cpu::elementwise::own"
         }
 
         fn operation(&self) -> OperationKind {
@@ -151,6 +147,18 @@ mod tests {
             (self.0)(call)
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::testing::{matmul, relu};
+    use super::testing::{Launch, Own};
+    use super::*;
+    use crate::Runtime;
+    use crate::ops::KernelError;
+    use crate::selection::KernelHandle;
 
     fn runtime() -> Runtime {
         Runtime::builder().threads(1).without_calibration().build().unwrap()
@@ -183,7 +191,7 @@ mod tests {
         ];
         let first = candidates.len();
         for launch in bad {
-            let kernel = KernelHandle::Custom(Arc::new(Bad(launch)));
+            let kernel = KernelHandle::Custom(Arc::new(Own(launch)));
             candidates.push(Candidate { kernel, ..candidates[0].clone() });
         }
         let mut trial = CpuTrial::new(&workload, &candidates, runtime.device()).unwrap();

@@ -3,9 +3,9 @@
 use super::calibrate::measure;
 use super::simd::Isa;
 use super::topology::Topology;
-use super::{MemoryPool, PooledBytes, ThreadPool};
+use super::{MemoryPlan, MemoryPool, PooledBytes, ThreadPool};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo, calibrate};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::CalibrationFiles;
 
 /// The processor this program runs on.
@@ -38,6 +38,14 @@ impl CpuDevice {
     #[inline]
     pub fn memory(&self) -> &MemoryPool {
         &self.memory
+    }
+
+    /// Places large buffers from now on; what the machine cannot do is an error that says why.
+    pub fn place(&self, plan: MemoryPlan) -> Result<()> {
+        let nodes: Vec<usize> = self.info.numa.iter().map(|node| node.id).collect();
+        self.memory
+            .place(plan, &nodes)
+            .map_err(|reason| Error::Unsupported { what: format!("{plan:?} memory"), reason })
     }
 
     /// Aligned memory for the time of a call; it holds whatever was there last.
@@ -84,5 +92,27 @@ impl Backend for CpuBackend {
             memory: found.memory,
             peaks: None,
         }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_placed_or_the_reason_is_told() {
+        let mut info = CpuBackend.find().remove(0);
+        info.numa.truncate(1);
+        let device = CpuDevice::new(info, MemoryPool::new(None));
+        let error = device.place(MemoryPlan::Interleaved).unwrap_err().to_string();
+        assert!(error.contains("Interleaved") && error.contains("turns need two"), "{error}");
+        assert_eq!(device.memory().plan(), MemoryPlan::LargePages, "what cannot be done changes nothing");
+        drop(device.scratch(4 << 20).unwrap());
+        assert!(device.memory().stats().bytes_kept > 0);
+        device.place(MemoryPlan::Default).unwrap();
+        assert_eq!((device.memory().plan(), device.memory().stats().bytes_kept), (MemoryPlan::Default, 0));
+        let mut bytes = device.scratch(4 << 20).unwrap();
+        bytes.fill(1);
+        assert!(bytes.iter().all(|&byte| byte == 1));
     }
 }

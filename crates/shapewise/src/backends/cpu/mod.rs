@@ -19,7 +19,7 @@ mod value;
 pub use buffer::HostBuffer;
 pub use device::{CpuBackend, CpuDevice};
 pub use operand::Operand;
-pub use pool::{ALIGNMENT, MemoryError, MemoryPool, MemoryStats, PooledBytes};
+pub use pool::{ALIGNMENT, MemoryError, MemoryPlan, MemoryPool, MemoryStats, PooledBytes};
 pub use probe::Probe;
 pub use threads::ThreadPool;
 pub use value::Value;

@@ -9,7 +9,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+mod placement;
 mod system;
+
+pub use placement::MemoryPlan;
+use placement::Placement;
 
 /// Every buffer starts at a multiple of this: a cache line, and the widest vector register.
 pub const ALIGNMENT: usize = 64;
@@ -67,6 +71,8 @@ struct Inner {
     limit: Option<usize>,
     /// Bytes that came from the system and have not gone back.
     held: AtomicUsize,
+    /// Where buffers that come from the system from now on lie.
+    placement: Mutex<Placement>,
 }
 
 /// The buffers of one size.
@@ -88,7 +94,9 @@ impl MemoryPool {
     /// A pool that holds at most `limit` bytes of system memory, or as much as there is.
     pub fn new(limit: Option<usize>) -> Self {
         let classes = (0..CLASSES).map(|_| Mutex::default()).collect();
-        Self { inner: Arc::new(Inner { classes, limit, held: AtomicUsize::new(0) }) }
+        Self {
+            inner: Arc::new(Inner { classes, limit, held: AtomicUsize::new(0), placement: Mutex::default() }),
+        }
     }
 
     /// The pool that tensors made without a runtime come from.
@@ -121,6 +129,21 @@ impl MemoryPool {
             start
         };
         Ok(PooledBytes { start, len: bytes, class, pool: Some(Arc::clone(&self.inner)) })
+    }
+
+    /// Places large buffers from now on on a machine with these nodes of memory; those that are kept go back to the system, those
+    /// in use stay where they are. The error says why it cannot be.
+    pub fn place(&self, plan: MemoryPlan, nodes: &[usize]) -> Result<(), String> {
+        let placement = Placement::new(plan, nodes)?;
+        system::possible(&placement)?;
+        *self.inner.placement.lock().unwrap_or_else(PoisonError::into_inner) = placement;
+        self.trim();
+        Ok(())
+    }
+
+    /// Where large buffers lie.
+    pub fn plan(&self) -> MemoryPlan {
+        self.inner.placement().plan
     }
 
     /// Gives the kept buffers back to the system.
@@ -164,6 +187,10 @@ impl Inner {
         self.classes[class].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn placement(&self) -> Placement {
+        *self.placement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A new buffer from the system; what is kept makes room for it where the limit or the system demands it.
     fn allocate(&self, class: usize) -> Result<Buffer, MemoryError> {
         let size = size_of_class(class);
@@ -177,9 +204,10 @@ impl Inner {
                 });
             }
         }
-        let buffer = system::allocate(size).or_else(|| {
+        let placement = self.placement();
+        let buffer = system::allocate(size, &placement).or_else(|| {
             self.trim();
-            system::allocate(size)
+            system::allocate(size, &placement)
         });
         buffer.map(Buffer).ok_or_else(|| {
             self.held.fetch_sub(size, Ordering::Relaxed);

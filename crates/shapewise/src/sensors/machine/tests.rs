@@ -197,3 +197,15 @@ fn this_machine_has_memory() {
     let state = Machine::new().sample();
     assert!(state.memory_available.unwrap() <= state.memory_total.unwrap());
 }
+
+#[test]
+fn the_node_is_that_of_the_core_that_reads() {
+    let stat = format!("7 (a ) name) R {} 5 0 0", ["0"; 35].join(" "));
+    let tree = Tree::new(&[
+        ("proc/thread-self/stat", &stat),
+        ("sys/devices/system/cpu/cpu5/node1/cpulist", "4-7"),
+        ("sys/devices/system/cpu/cpu5/topology/core_id", "1"),
+    ]);
+    assert_eq!(tree.sample().node, Some(1));
+    assert_eq!(Tree::new(&[("proc/thread-self/stat", &stat)]).sample().node, None, "its node is not told");
+}

@@ -4,8 +4,12 @@ use super::{Run, median};
 
 /// Points that are this near to the best take part.
 const NEAR: f64 = 1.04;
+/// The fewest that take part: a best point of one lucky round stands alone, and only a race tells.
+const FEWEST: usize = 3;
 /// The most that take part.
-const MOST: usize = 4;
+const MOST: usize = 5;
+/// Races at most: one that brings down a lucky point puts another in front, which has to race as well.
+const RACES: usize = 3;
 
 /// One that takes part: its times, round by round, and whether it is clearly behind.
 struct Racer {
@@ -14,17 +18,27 @@ struct Racer {
     out: bool,
 }
 
+/// Races until the best point is one that has won.
+pub(super) fn finish(run: &mut Run<'_>) {
+    let mut raced: Vec<usize> = Vec::new();
+    for _ in 0..RACES {
+        let Some(best) = run.best().filter(|best| !raced.contains(best)) else { return };
+        let Some(least) = run.seconds(best).filter(|_| !run.order.is_empty()) else { return };
+        let mut racers = near(run, least);
+        race(run, &mut racers);
+        raced = racers.iter().map(|racer| racer.point).collect();
+        note(run, &racers);
+    }
+}
+
 /// Rounds of paired samples; a rival leaves when its bound clears the leader, and the race ends with the last rival.
 ///
 /// Times count relative to the first, who was the best before the race and runs in every round.
-pub(super) fn finish(run: &mut Run<'_>) {
-    let Some(best) = run.best() else { return };
-    let Some(usual) = run.seconds(best).filter(|_| !run.order.is_empty()) else { return };
-    let mut racers = near(run, usual);
+fn race(run: &mut Run<'_>, racers: &mut [Racer]) {
     for _ in 0..run.settings.rounds {
         let over = run.settings.time.is_some_and(|time| run.started.elapsed() >= time);
         if over || run.cancelled || racers.iter().filter(|r| !r.out).count() < 2 {
-            break;
+            return;
         }
         for (i, racer) in racers.iter_mut().enumerate() {
             if i == 0 || !racer.out {
@@ -33,30 +47,43 @@ pub(super) fn finish(run: &mut Run<'_>) {
                 racer.times.extend(time);
             }
         }
-        if run.refused[best].is_some() {
+        if run.refused[racers[0].point].is_some() {
             return;
         }
-        let lead = leader(&racers);
+        let lead = leader(racers);
         let ahead = racers[lead].times.clone();
         for (i, racer) in racers.iter_mut().enumerate() {
             racer.out |= i != lead && is_behind(&racer.times, &ahead);
         }
     }
-    if racers[0].times.is_empty() {
-        return;
-    }
-    for racer in racers.iter().filter(|r| run.refused[r.point].is_none()) {
-        run.steady[racer.point] = vec![usual * middle_ratio(&racer.times, &racers[0].times).exp()];
-    }
-    run.interval = spread(&racers[leader(&racers)].times);
 }
 
-/// Those near the best, the best first.
+/// Puts what a race says in the place of what was measured before. Its level is the middle of what the racers had: the
+/// first may have been in front only because its times were too low.
+fn note(run: &mut Run<'_>, racers: &[Racer]) {
+    if racers[0].times.is_empty() || run.refused[racers[0].point].is_some() {
+        return;
+    }
+    let counts = |r: &&Racer| run.refused[r.point].is_none() && !r.times.is_empty();
+    let ratios: Vec<(usize, f64)> =
+        racers.iter().filter(counts).map(|r| (r.point, middle_ratio(&r.times, &racers[0].times))).collect();
+    let levels: Vec<f64> =
+        ratios.iter().filter_map(|&(point, ratio)| Some(run.seconds(point)?.ln() - ratio)).collect();
+    let Some(level) = median(&levels) else { return };
+    for (point, ratio) in ratios {
+        run.steady[point] = vec![(level + ratio).exp()];
+    }
+    run.interval = spread(&racers[leader(racers)].times);
+}
+
+/// Those near the best, and at least the next ones; the best first.
 fn near(run: &Run<'_>, least: f64) -> Vec<Racer> {
-    let timed = (0..run.points.len()).filter_map(|p| Some((p, run.seconds(p)?)));
-    let mut near: Vec<(usize, f64)> = timed.filter(|(_, seconds)| *seconds <= least * NEAR).collect();
-    near.sort_by(|a, b| a.1.total_cmp(&b.1));
-    near.into_iter().take(MOST).map(|(point, _)| Racer { point, times: Vec::new(), out: false }).collect()
+    let mut timed: Vec<(usize, f64)> =
+        (0..run.points.len()).filter_map(|p| Some((p, run.seconds(p)?))).collect();
+    timed.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let close = timed.iter().filter(|(_, seconds)| *seconds <= least * NEAR).count();
+    timed.truncate(close.clamp(FEWEST, MOST));
+    timed.into_iter().map(|(point, _)| Racer { point, times: Vec::new(), out: false }).collect()
 }
 
 /// The one that is ahead of the first by most among those that are left.

@@ -1,0 +1,273 @@
+//! One workload: every point measured, the search let loose on it, and both brought together.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use shapewise::Runtime;
+use shapewise::device::DeviceInfo;
+use shapewise::ops::Workload;
+use shapewise::selection::Candidate;
+use shapewise::tuning::search::Trial;
+use shapewise::tuning::{Coordinator, TuningBudget, TuningTask, Workbench};
+
+use super::shapes::{expected, tunable};
+
+/// What was found of one workload; points are numbered as the candidates were.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Judged {
+    /// The operation's name.
+    pub operation: String,
+    /// The workload in words.
+    pub workload: String,
+    /// Points, and those that were timed (the others failed).
+    pub points: usize,
+    /// Each point's time over the default's; `None` where it failed.
+    pub times: Vec<Option<f64>>,
+    /// The best point: its kernel and parameters.
+    pub best: (String, String),
+    /// What the search found: its kernel and parameters.
+    pub found: (String, String),
+    /// Time of the best over the time of the default, of the model's first point and of what the search found.
+    pub shares: Shares,
+    /// Points in the order that the search tried them.
+    pub order: Vec<usize>,
+    /// Points tried until one within two percent of the best; `None` if none was.
+    pub within: Option<usize>,
+    /// Seconds that the search took.
+    pub seconds: f64,
+}
+
+/// The best time as a share of others' times: 1 where they are as good.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Shares {
+    /// What runs without tuning.
+    pub default: f64,
+    /// The point that the model puts first, before anything is measured.
+    pub start: f64,
+    /// What the search found within its budget.
+    pub tuned: f64,
+}
+
+/// Within this factor of the best time a point counts as found.
+const WITHIN: f64 = 1.02;
+/// Rounds in which every point that is left takes part, and how far behind a point may be to stay after each.
+const STAYS: [(usize, f64); 4] = [(1, 2.0), (3, 1.2), (5, 1.08), (11, 1.0)];
+/// Points timed between two samples of the default.
+const BETWEEN: usize = 4;
+/// Two samples of the default that differ by less than this factor say that nothing disturbed what lies between.
+const CALM: f64 = 1.15;
+/// Points of the exhaustive measurement that take part in the last comparison.
+const FINALISTS: usize = 4;
+/// Rounds of the last comparison.
+const ROUNDS: usize = 25;
+
+/// Measures everything, searches and compares.
+pub fn judge(
+    runtime: &Runtime,
+    operation: &str,
+    workload: &Workload,
+    budget: Duration,
+) -> Result<Option<Judged>> {
+    let candidates = tunable(runtime, workload)?;
+    let seconds = |p: usize| expected(&candidates[p]).unwrap_or(f64::INFINITY);
+    let start = (0..candidates.len()).min_by(|&a, &b| seconds(a).total_cmp(&seconds(b))).unwrap_or(0);
+    let mut trial = runtime.trial(workload, &candidates)?;
+    let times = exhaustive(&mut *trial, candidates.len());
+    let bench = Recorder { runtime, candidates: &candidates, order: RefCell::default() };
+    let began = Instant::now();
+    let task = TuningTask { workload: workload.clone(), weight: 1.0, calls: None };
+    let limits = TuningBudget { time: Some(budget), trials: None };
+    let report = Coordinator::new(&bench).tune(&[task], &limits, &mut |_| true);
+    let seconds = began.elapsed().as_secs_f64();
+    let best = report.workloads.first().and_then(|w| w.best.clone());
+    let is_best = |c: &Candidate| best.as_ref().is_some_and(|b| c.is(&b.kernel, &b.parameters));
+    let Some(found) = candidates.iter().position(is_best) else { return Ok(None) };
+    let mut order: Vec<usize> = (0..times.len()).filter(|&p| times[p].is_some()).collect();
+    order.sort_by(|&a, &b| times[a].unwrap_or(f64::INFINITY).total_cmp(&times[b].unwrap_or(f64::INFINITY)));
+    let mut finalists = vec![0, start, found];
+    finalists.extend(order.iter().take(FINALISTS));
+    let last = compare(&mut *trial, &finalists);
+    let Some(&(least, first)) = last.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else { return Ok(None) };
+    let share = |i: usize| first / last[i].1;
+    let order = bench.order.into_inner();
+    let times = settle(times, &last);
+    let near = |p: &usize| times[*p].is_some_and(|t| t <= WITHIN * first);
+    let name = |p: usize| (candidates[p].kernel.name().to_owned(), candidates[p].parameters.to_string());
+    Ok(Some(Judged {
+        operation: operation.to_owned(),
+        workload: workload.to_string(),
+        points: candidates.len(),
+        best: name(least),
+        found: name(found),
+        shares: Shares { default: share(0), start: share(1), tuned: share(2) },
+        within: order.iter().position(near).map(|at| at + 1),
+        times,
+        order,
+        seconds,
+    }))
+}
+
+/// The times with those of the last comparison in their places: they have more rounds behind them.
+fn settle(mut times: Vec<Option<f64>>, last: &[(usize, f64)]) -> Vec<Option<f64>> {
+    for &(point, time) in last {
+        times[point] = Some(time);
+    }
+    times
+}
+
+/// Every point's time over the default's. All take turns, with the default before and after every few of them; those that
+/// are clearly behind leave, and the nearer to the best the more rounds a point has.
+fn exhaustive(trial: &mut dyn Trial, points: usize) -> Vec<Option<f64>> {
+    let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); points];
+    let mut left: Vec<usize> = (0..points).collect();
+    let mut done = 0;
+    for (rounds, stays) in STAYS {
+        for _ in done..rounds {
+            for few in left.chunks(BETWEEN) {
+                for (point, ratio) in turn(trial, few) {
+                    ratios[point].push(ratio);
+                }
+            }
+        }
+        done = rounds;
+        let least = ratios.iter().filter_map(|r| median(r)).fold(f64::INFINITY, f64::min);
+        left.retain(|&p| median(&ratios[p]).is_some_and(|time| time <= stays * least));
+    }
+    ratios.iter().map(|r| median(r)).collect()
+}
+
+/// A few points between two samples of the default; once more if that was disturbed.
+fn turn(trial: &mut dyn Trial, few: &[usize]) -> Vec<(usize, f64)> {
+    let mut ratios = Vec::new();
+    for _ in 0..2 {
+        let before = trial.sample(0);
+        let times: Vec<(usize, f64)> = few.iter().filter_map(|&p| Some((p, trial.sample(p).ok()?))).collect();
+        let (Ok(before), Ok(after)) = (before, trial.sample(0)) else { return Vec::new() };
+        let usual = (before * after).sqrt();
+        ratios = times.into_iter().map(|(p, time)| (p, time / usual)).collect();
+        if before.max(after) < CALM * before.min(after) {
+            break;
+        }
+    }
+    ratios
+}
+
+/// Some points in turns, each round in another order: times over the first one's of the same round, the middle of all rounds.
+fn compare(trial: &mut dyn Trial, points: &[usize]) -> Vec<(usize, f64)> {
+    let mut distinct: Vec<usize> = Vec::new();
+    for &p in points {
+        if !distinct.contains(&p) {
+            distinct.push(p);
+        }
+    }
+    let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); distinct.len()];
+    for round in 0..ROUNDS {
+        let mut times = vec![None; distinct.len()];
+        for i in 0..distinct.len() {
+            let at = (i + round) % distinct.len();
+            times[at] = trial.sample(distinct[at]).ok();
+        }
+        for (of, time) in ratios.iter_mut().zip(&times) {
+            of.extend(time.zip(times[0]).map(|(time, first)| time / first));
+        }
+    }
+    let time = |p: &usize| {
+        let at = distinct.iter().position(|d| d == p)?;
+        Some((*p, median(&ratios[at])?))
+    };
+    points.iter().filter_map(time).collect()
+}
+
+/// The middle of some numbers; the lower of two.
+pub fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+}
+
+/// A runtime that forgets what is measured and notes which points were tried.
+struct Recorder<'a> {
+    runtime: &'a Runtime,
+    candidates: &'a [Candidate],
+    order: RefCell<Vec<usize>>,
+}
+
+impl Workbench for Recorder<'_> {
+    fn info(&self) -> &DeviceInfo {
+        self.runtime.device_info()
+    }
+
+    fn candidates(&self, _: &Workload) -> shapewise::Result<Vec<Candidate>> {
+        Ok(self.candidates.to_vec())
+    }
+
+    fn trial<'b>(
+        &'b self,
+        workload: &'b Workload,
+        candidates: &'b [Candidate],
+    ) -> shapewise::Result<Box<dyn Trial + 'b>> {
+        let trial = self.runtime.trial(workload, candidates)?;
+        Ok(Box::new(Recorded { trial, order: &self.order }))
+    }
+
+    fn keep(&self, _: &Workload, _: &Candidate, _: &[f64]) {}
+
+    fn refuse(&self, _: &Workload, _: &Candidate, _: &str) {}
+
+    fn settle(&self, _: &Workload) {}
+}
+
+struct Recorded<'a> {
+    trial: Box<dyn Trial + 'a>,
+    order: &'a RefCell<Vec<usize>>,
+}
+
+impl Trial for Recorded<'_> {
+    fn sample(&mut self, point: usize) -> Result<f64, String> {
+        let mut order = self.order.borrow_mut();
+        if !order.contains(&point) {
+            order.push(point);
+        }
+        drop(order);
+        self.trial.sample(point)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Points of known times on a machine whose speed changes all the time.
+    struct Swinging {
+        times: Vec<Option<f64>>,
+        calls: u32,
+    }
+
+    impl Trial for Swinging {
+        fn sample(&mut self, point: usize) -> Result<f64, String> {
+            self.calls += 1;
+            let speed = 1.0 + 0.5 * (f64::from(self.calls) / 400.0).sin();
+            self.times[point].map(|time| time * speed).ok_or_else(|| "broken".into())
+        }
+    }
+
+    #[test]
+    fn the_best_point_is_found_while_the_machine_swings() {
+        let mut times: Vec<Option<f64>> = (0..120).map(|i| Some(1.0 + f64::from(i % 60) * 0.02)).collect();
+        times[77] = Some(0.9);
+        times[5] = None;
+        let mut trial = Swinging { times, calls: 0 };
+        let found = exhaustive(&mut trial, 120);
+        assert_eq!(found[5], None);
+        let least = (0..120)
+            .filter(|&p| found[p].is_some())
+            .min_by(|&a, &b| found[a].unwrap_or(f64::INFINITY).total_cmp(&found[b].unwrap_or(f64::INFINITY)));
+        assert_eq!(least, Some(77));
+        assert!((found[77].unwrap() - 0.9).abs() < 0.01, "{:?}", found[77]);
+        let last = compare(&mut trial, &[0, 77, 0, 10]);
+        assert_eq!(last.iter().map(|l| l.0).collect::<Vec<_>>(), [0, 77, 0, 10]);
+        assert!((last[1].1 - 0.9).abs() < 0.01 && (last[3].1 - 1.2).abs() < 0.01, "{last:?}");
+    }
+}

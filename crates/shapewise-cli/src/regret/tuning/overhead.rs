@@ -1,0 +1,123 @@
+//! What tuning itself costs: a recommendation of each backend, and the sensors.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use shapewise::Runtime;
+use shapewise::measure::Summary;
+use shapewise::ops::Workload;
+use shapewise::sensors::{Machine, Monitor, Sensors, SystemState};
+use shapewise::tuning::{
+    BackendTuningStrategy, CpuStrategy, CudaDevice, CudaStrategy, GpuLimits, GpuRates, MetalDevice,
+    MetalFamily, MetalStrategy, TuningConstraints, WebGpuStrategy,
+};
+
+/// Recommendations of each workload that are timed.
+const REPEATS: usize = 50;
+/// Readings of the sensors that are timed.
+const READINGS: usize = 200;
+/// Between two readings of a monitor, and the snapshots that are taken of one.
+const EVERY: Duration = Duration::from_millis(100);
+const SNAPSHOTS: u32 = 10_000;
+
+/// The cost of tuning.
+#[derive(Serialize)]
+pub struct Overhead {
+    /// Microseconds of a recommendation: median and 95th percentile, by backend.
+    pub recommendation_us: Vec<(String, f64, f64)>,
+    /// Microseconds of reading every sensor of this machine once, on the monitor's thread.
+    pub reading_us: f64,
+    /// Microseconds of taking the newest reading.
+    pub snapshot_us: f64,
+}
+
+/// Times them on some workloads.
+pub fn measure(runtime: &Runtime, workloads: &[Workload]) -> Result<Overhead> {
+    let mut recommendation_us = Vec::new();
+    for mut strategy in strategies(runtime)? {
+        let (state, constraints) = (SystemState::default(), TuningConstraints::default());
+        let mut times = Vec::with_capacity(REPEATS * workloads.len());
+        for _ in 0..REPEATS {
+            for workload in workloads {
+                let start = Instant::now();
+                let told = strategy.tune_for_workload(workload, &state, &constraints);
+                times.push(start.elapsed().as_secs_f64() * 1e6);
+                black_box(told)?;
+            }
+        }
+        let name = strategy.backend().to_string();
+        recommendation_us.extend(Summary::of(&times).map(|s| (name, s.median, s.p95)));
+    }
+    let mut machine = Machine::new();
+    let readings: Vec<f64> = (0..READINGS)
+        .map(|_| {
+            let start = Instant::now();
+            black_box(machine.sample());
+            start.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    let monitor = Monitor::start(machine, EVERY)?;
+    let start = Instant::now();
+    for _ in 0..SNAPSHOTS {
+        black_box(monitor.state());
+    }
+    let snapshot_us = start.elapsed().as_secs_f64() * 1e6 / f64::from(SNAPSHOTS);
+    let reading_us = Summary::of(&readings).map_or(f64::NAN, |s| s.median);
+    Ok(Overhead { recommendation_us, reading_us, snapshot_us })
+}
+
+/// This machine's strategy, and those of devices as their makers describe them; the limits are WebGPU's defaults.
+fn strategies(runtime: &Runtime) -> Result<Vec<Box<dyn BackendTuningStrategy>>> {
+    let cuda = CudaDevice {
+        name: "A100".into(),
+        capability: (8, 0),
+        multiprocessors: 108,
+        memory: Some(40 << 30),
+        clock: Some(1.41e9),
+        bandwidth: Some(1.555e12),
+        launch: None,
+    };
+    let metal = MetalDevice {
+        name: "M2".into(),
+        family: MetalFamily::Apple8,
+        cores: Some(10),
+        memory: None,
+        rate: Some(3.6e12),
+        bandwidth: Some(1e11),
+        launch: None,
+    };
+    let limits = GpuLimits {
+        invocations: 256,
+        workgroup: [256, 256, 64],
+        workgroup_memory: 16_384,
+        groups: 65_535,
+        storage_binding: 128 << 20,
+        buffer: 256 << 20,
+        storage_bindings: 8,
+        subgroup: None,
+        f16: false,
+    };
+    let rates = GpuRates { rate: None, bandwidth: None, launch: None };
+    Ok(vec![
+        Box::new(CpuStrategy::new(runtime.device_info().clone())),
+        Box::new(CudaStrategy::new(cuda)?),
+        Box::new(MetalStrategy::new(metal)),
+        Box::new(WebGpuStrategy::new("adapter", limits, rates)),
+    ])
+}
+
+impl Overhead {
+    /// As lines beside what they must reach.
+    pub fn text(&self) -> String {
+        let each =
+            self.recommendation_us.iter().map(|(name, median, p95)| format!("{name} {median:.1} / {p95:.1}"));
+        format!(
+            "recommendation, median / p95   {} µs   (≤ 20)\nsensors   {:.0} µs a reading off the hot path, {:.2} µs a snapshot   (≤ 50)\n",
+            each.collect::<Vec<_>>().join(", "),
+            self.reading_us,
+            self.snapshot_us
+        )
+    }
+}
