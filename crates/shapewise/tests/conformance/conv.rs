@@ -10,7 +10,11 @@ use crate::common::data::Grade;
 use crate::common::layers::{MOBILENET_V2, RESNET50};
 use crate::common::numbers::Numbers;
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -166,6 +170,19 @@ impl Case {
 fn conv() {
     let mut suite = Suite::new(OperationKind::Conv);
     each(300, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_conv() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Conv, 1, webgpu::FUNCTIONS) else { return };
+    each_again(60, cases(), |case| {
+        // Huge inputs come with weights that may be taken for zero.
+        let grade = if case.grade == Grade::Huge { Grade::Ordinary } else { webgpu::normal(case.grade) };
+        let dtype = webgpu::shorter(case.dtype);
+        check(&mut suite, &Case { dtype, grade, ..case })
+    });
     suite.finish();
 }
 

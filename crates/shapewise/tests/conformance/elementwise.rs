@@ -8,7 +8,11 @@ use shapewise::{DType, TensorView};
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 /// What is computed, of one to three inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -235,6 +239,21 @@ impl Case {
 fn elementwise() {
     let mut suite = Suite::new(OperationKind::Elementwise);
     each(600, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_elementwise() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Elementwise, 5, webgpu::FUNCTIONS) else { return };
+    each_again(100, cases(), |case| {
+        let (dtype, grade) = (webgpu::shorter(case.dtype), webgpu::normal(case.grade));
+        let chain = match case.chain {
+            Chain::Cast(to) => Chain::Cast(webgpu::shorter(to)),
+            other => other,
+        };
+        check(&mut suite, &Case { chain, dtype, grade, ..case })
+    });
     suite.finish();
 }
 

@@ -8,7 +8,11 @@ use shapewise::ops::fft::{FftKind, FftNorm, FftOptions, Rigor};
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -87,6 +91,16 @@ impl Case {
 fn fft() {
     let mut suite = Suite::new(OperationKind::Fft);
     each(220, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_fft() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Fft, 1, webgpu::FLUSHED) else { return };
+    each_again(40, cases(), |case| {
+        check(&mut suite, &Case { double: false, grade: webgpu::normal(case.grade), ..case })
+    });
     suite.finish();
 }
 

@@ -23,3 +23,5 @@ mod runner;
 mod softmax;
 mod sort;
 mod sparse;
+#[cfg(feature = "webgpu")]
+mod webgpu;

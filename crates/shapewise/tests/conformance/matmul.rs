@@ -10,7 +10,11 @@ use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
 use crate::common::numbers::{Numbers, numbers};
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -151,6 +155,17 @@ impl Case {
 fn products() {
     let mut suite = Suite::new(OperationKind::Matmul);
     each(250, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_products() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Matmul, 1, webgpu::FUNCTIONS) else { return };
+    each_again(50, cases(), |case| {
+        let (dtype, grades) = (webgpu::shorter(case.dtype), case.grades.map(webgpu::normal));
+        check(&mut suite, &Case { dtype, grades, ..case })
+    });
     suite.finish();
 }
 

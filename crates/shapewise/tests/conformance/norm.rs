@@ -8,7 +8,11 @@ use shapewise::{DType, Runtime};
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
@@ -84,6 +88,17 @@ impl Case {
 fn norms() {
     let mut suite = Suite::new(OperationKind::Norm);
     each(250, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_norms() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Norm, 2, webgpu::FUNCTIONS) else { return };
+    each_again(40, cases(), |case| {
+        let (dtype, weights) = (webgpu::shorter(case.dtype), webgpu::shorter(case.weights));
+        check(&mut suite, &Case { dtype, weights, grade: webgpu::normal(case.grade), ..case })
+    });
     suite.finish();
 }
 

@@ -8,7 +8,11 @@ use shapewise::{DType, Runtime, Tensor, TensorView};
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::{Grade, Random};
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 const STORED: [QuantType; 5] = [QuantType::I8, QuantType::U8, QuantType::I16, QuantType::I4, QuantType::U4];
 
@@ -107,6 +111,14 @@ fn quantize() {
     suite.finish();
 }
 
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_quantize() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Quantize, 5, webgpu::FLUSHED) else { return };
+    each_again(100, conversions(), |case| convert(&mut suite, &case));
+    suite.finish();
+}
+
 fn convert(suite: &mut Suite, case: &Conversion) -> Result<(), TestCaseError> {
     let granularity = match case.granularity {
         0 => Granularity::Tensor,
@@ -187,6 +199,14 @@ fn products() -> impl Strategy<Value = Product> {
 fn integer_products() {
     let mut suite = Suite::new(OperationKind::IntegerMatmul);
     each(300, products(), |case| multiply(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_integer_products() {
+    let Some(mut suite) = webgpu::suite(OperationKind::IntegerMatmul, 5, webgpu::FLUSHED) else { return };
+    each_again(80, products(), |case| multiply(&mut suite, &case));
     suite.finish();
 }
 
@@ -300,6 +320,15 @@ fn products_with_quantised_weights() {
     let mut suite = Suite::new(OperationKind::QuantizedMatmul);
     let rt = Runtime::builder().threads(2).without_calibration().build().unwrap();
     each(200, weighted(), |case| weigh(&rt, &mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_products_with_quantised_weights() {
+    let Some(mut suite) = webgpu::suite(OperationKind::QuantizedMatmul, 5, webgpu::FLUSHED) else { return };
+    let rt = Runtime::builder().threads(2).without_calibration().build().unwrap();
+    each_again(60, weighted(), |case| weigh(&rt, &mut suite, &case));
     suite.finish();
 }
 

@@ -9,7 +9,11 @@ use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
 use crate::common::numbers::Numbers;
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 /// One reduction of made-up numbers.
 #[derive(Clone, Debug)]
@@ -142,6 +146,17 @@ impl Case {
 fn reductions() {
     let mut suite = Suite::new(OperationKind::Reduce);
     each(400, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_reductions() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Reduce, 2, webgpu::FUNCTIONS) else { return };
+    each_again(80, cases(), |case| {
+        let (dtype, grade) = (webgpu::shorter(case.dtype), webgpu::normal(case.grade));
+        check(&mut suite, &Case { dtype, grade, ..case })
+    });
     suite.finish();
 }
 

@@ -8,7 +8,11 @@ use shapewise::{DType, Tensor};
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::{Grade, Random};
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // choices that have nothing to do with one another
@@ -69,6 +73,16 @@ fn cases() -> impl Strategy<Value = Case> {
 fn rnn() {
     let mut suite = Suite::new(OperationKind::Rnn);
     each(150, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_rnn() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Rnn, 5, webgpu::FUNCTIONS) else { return };
+    each_again(30, cases(), |case| {
+        check(&mut suite, &Case { dtype: DType::F32, grade: webgpu::normal(case.grade), ..case })
+    });
     suite.finish();
 }
 

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+#[cfg(feature = "webgpu")]
+use proptest::test_runner::{RngAlgorithm, TestRng};
 use shapewise::ops::{OperationKind, Refusal};
 use shapewise::selection::{Decision, Policy, Situation};
 use shapewise::{DType, Error, Runtime};
@@ -33,7 +35,7 @@ impl Policy for AtPoint {
     fn decide(&self, situation: &Situation<'_>) -> Decision {
         let candidates = situation.candidates;
         self.points.store(candidates.len(), Ordering::Relaxed);
-        let index = self.point.load(Ordering::Relaxed).min(candidates.len() - 1);
+        let index = self.point.load(Ordering::Relaxed) % candidates.len();
         Decision { index, reason: "its turn".into() }
     }
 }
@@ -54,15 +56,45 @@ pub struct Suite {
     point: Arc<AtomicUsize>,
     points: Arc<AtomicUsize>,
     tally: BTreeMap<String, Tally>,
+    /// Kernels under test.
+    kernels: Vec<String>,
+    /// Workloads that each of them must at least have computed.
+    least: usize,
+    /// One point for each workload, the next one for the next, instead of every point for all.
+    turns: Option<usize>,
+    /// What is allowed beyond the tolerance of an operation.
+    more: Tolerance,
 }
 
 impl Suite {
+    /// The CPU's kernels.
     pub fn new(operation: OperationKind) -> Self {
         let (point, points) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let policy = AtPoint { point: Arc::clone(&point), points: Arc::clone(&points) };
         let runtime =
             Runtime::builder().threads(THREADS).without_calibration().policy(policy).build().unwrap();
-        Self { operation, runtime, point, points, tally: BTreeMap::new() }
+        let (_, others) = operation.kernels().split_last().expect("a reference");
+        let kernels = others.iter().map(|kernel| kernel.name().to_owned()).collect();
+        let (tally, more) = (BTreeMap::new(), Tolerance::default());
+        Self { operation, runtime, point, points, tally, kernels, least: LEAST, turns: None, more }
+    }
+
+    /// The WGSL kernels of a device, registered with the runtime; each must compute `least` workloads.
+    #[cfg(feature = "webgpu")]
+    pub fn on(
+        operation: OperationKind,
+        device: &Arc<shapewise::backends::webgpu::WebGpuDevice>,
+        least: usize,
+        more: Tolerance,
+    ) -> Self {
+        let mut suite = Self { least, turns: Some(0), more, ..Self::new(operation) };
+        let kernels = operation.webgpu_kernels().iter().copied();
+        suite.kernels.clear();
+        for kernel in shapewise::backends::webgpu::kernels_on(device, kernels).unwrap() {
+            suite.kernels.push(kernel.name().to_owned());
+            suite.runtime.kernels().register(kernel).unwrap();
+        }
+        suite
     }
 
     /// Computes one call on every kernel. `call` writes its outputs, which are made anew by `outputs` each time.
@@ -74,7 +106,7 @@ impl Suite {
         call: impl Fn(&Runtime, &mut [Operand]) -> shapewise::Result<()>,
         tolerance: impl Fn(usize, usize) -> Tolerance,
     ) -> Result<(), TestCaseError> {
-        let (reference, others) = self.operation.kernels().split_last().expect("a reference");
+        let reference = self.operation.kernels().last().expect("a reference");
         self.point.store(0, Ordering::Relaxed);
         let mut wanted = outputs();
         let before: Vec<_> = wanted.iter().map(Operand::surroundings).collect();
@@ -83,23 +115,29 @@ impl Suite {
             .map_err(|e| TestCaseError::fail(format!("{} must take everything: {e}", reference.name())))?;
         let answers: Vec<_> = wanted.iter().map(|o| (o.view().dtype(), o.numbers())).collect();
         self.tally.entry(reference.name().into()).or_default().computed += 1;
-        for kernel in others {
-            let mut point = 0;
+        let more = self.more;
+        let tolerance = |output: usize, at: usize| {
+            let Tolerance { ulps, absolute } = tolerance(output, at);
+            Tolerance { ulps: ulps + more.ulps, absolute: absolute + more.absolute }
+        };
+        for name in self.kernels.clone() {
+            let mut point = self.turns.unwrap_or(0);
             loop {
                 self.point.store(point, Ordering::Relaxed);
                 let mut found = outputs();
-                let forced = self.runtime.with_kernel(kernel.name()).unwrap();
+                let forced = self.runtime.with_kernel(&name).unwrap();
                 let outcome = call(&forced, &mut found);
-                if !self.accepted(kernel.name(), outcome)? {
+                if !self.accepted(&name, outcome)? {
                     break;
                 }
-                compare(kernel.name(), point, &found, &answers, &before, &tolerance)?;
+                compare(&name, point, &found, &answers, &before, &tolerance)?;
                 point += 1;
-                if point >= self.points.load(Ordering::Relaxed) {
+                if self.turns.is_some() || point >= self.points.load(Ordering::Relaxed) {
                     break;
                 }
             }
         }
+        self.turns = self.turns.map(|turn| turn + 1);
         Ok(())
     }
 
@@ -131,11 +169,11 @@ impl Suite {
 
     /// The same for kernels that satisfy a condition.
     pub fn finish_where(self, counts: impl Fn(&str) -> bool) {
-        for name in self.operation.kernels().iter().map(|k| k.name()).filter(|name| counts(name)) {
+        for name in self.kernels.iter().filter(|name| counts(name)) {
             let none = Tally::default();
             let tally = self.tally.get(name).unwrap_or(&none);
             assert!(
-                tally.computed >= LEAST || tally.lacking > 0,
+                tally.computed >= self.least || tally.lacking > 0,
                 "{name} computed {} workloads and refused {}: the suite does not test it",
                 tally.computed,
                 tally.refused
@@ -172,8 +210,28 @@ pub fn each<S: Strategy>(
     let default = Config::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { cases };
     let config = Config { cases, failure_persistence: None, max_shrink_time: 20_000, ..default };
-    let test = std::cell::RefCell::new(&mut test);
-    match TestRunner::new(config).run(&strategy, |value| (*test.borrow_mut())(value)) {
+    run(TestRunner::new(config), strategy, &mut test);
+}
+
+/// The same values every time: what a driver takes to compile for random ones differs too much.
+#[cfg(feature = "webgpu")]
+pub fn each_again<S: Strategy>(
+    cases: u32,
+    strategy: S,
+    mut test: impl FnMut(S::Value) -> Result<(), TestCaseError>,
+) {
+    let config = Config { cases, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
+    let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    run(TestRunner::new_with_rng(config, random), strategy, &mut test);
+}
+
+fn run<S: Strategy>(
+    mut runner: TestRunner,
+    strategy: S,
+    test: &mut impl FnMut(S::Value) -> Result<(), TestCaseError>,
+) {
+    let test = std::cell::RefCell::new(test);
+    match runner.run(&strategy, |value| (*test.borrow_mut())(value)) {
         Ok(()) => {}
         Err(TestError::Fail(why, value)) => panic!("{why}\nfor {value:#?}"),
         Err(TestError::Abort(why)) => panic!("gave up: {why}"),

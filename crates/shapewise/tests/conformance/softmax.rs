@@ -7,7 +7,11 @@ use shapewise::ops::OperationKind;
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -53,6 +57,17 @@ fn cases() -> impl Strategy<Value = Case> {
 fn softmax() {
     let mut suite = Suite::new(OperationKind::Softmax);
     each(200, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_softmax() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Softmax, 2, webgpu::FUNCTIONS) else { return };
+    each_again(40, cases(), |case| {
+        let (dtype, grade) = (webgpu::shorter(case.dtype), webgpu::normal(case.grade));
+        check(&mut suite, &Case { dtype, grade, ..case })
+    });
     suite.finish();
 }
 

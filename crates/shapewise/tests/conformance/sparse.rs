@@ -9,7 +9,11 @@ use crate::common::compare::{Tolerance, precision};
 use crate::common::data::{Grade, Random, line};
 use crate::common::numbers::{Numbers, numbers};
 use crate::common::operand::{Arrangement, Operand, arrangement};
+#[cfg(feature = "webgpu")]
+use crate::runner::each_again;
 use crate::runner::{Suite, each};
+#[cfg(feature = "webgpu")]
+use crate::webgpu;
 
 /// Where entries are.
 #[derive(Clone, Copy, Debug)]
@@ -192,29 +196,41 @@ impl Case {
 #[test]
 fn sparse() {
     let mut suite = Suite::new(OperationKind::Sparse);
-    each(300, cases(), |case| {
-        let a = case.matrix();
-        let [x, y, bias] = case.shapes();
-        let x = case.operand(&x, &case.x);
-        let bias = case.operand(&bias, &Arrangement::PLAIN);
-        let magnitudes = case.magnitudes(&a, &x);
-        // Sums of n products in any order stay below n roundings of the sum of magnitudes.
-        let terms = case.shape[1] as f64 + 4.0;
-        suite.check(
-            || vec![Operand::new(case.dtype, &y, &case.y.writable(), Grade::Whole, 1)],
-            |rt, out| {
-                let out = out[0].view_mut();
-                match (case.batch, case.bias) {
-                    (true, _) => rt.sparse_matmul_batch_into(&a, x.view(), out),
-                    (false, Bias::None) => rt.sparse_matmul_into(&a, x.view(), out),
-                    (false, _) => rt.sparse_linear_into(&a, x.view(), bias.view(), out),
-                }
-            },
-            |_, at| {
-                let absolute = terms * precision(case.dtype).0 * magnitudes[at];
-                Tolerance { ulps: 2.0, absolute: if case.grade == Grade::Whole { 0.0 } else { absolute } }
-            },
-        )
+    each(300, cases(), |case| check(&mut suite, &case));
+    suite.finish();
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn webgpu_sparse() {
+    let Some(mut suite) = webgpu::suite(OperationKind::Sparse, 2, webgpu::FLUSHED) else { return };
+    each_again(60, cases(), |case| {
+        check(&mut suite, &Case { dtype: DType::F32, grade: webgpu::normal(case.grade), ..case })
     });
     suite.finish();
+}
+
+fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
+    let a = case.matrix();
+    let [x, y, bias] = case.shapes();
+    let x = case.operand(&x, &case.x);
+    let bias = case.operand(&bias, &Arrangement::PLAIN);
+    let magnitudes = case.magnitudes(&a, &x);
+    // Sums of n products in any order stay below n roundings of the sum of magnitudes.
+    let terms = case.shape[1] as f64 + 4.0;
+    suite.check(
+        || vec![Operand::new(case.dtype, &y, &case.y.writable(), Grade::Whole, 1)],
+        |rt, out| {
+            let out = out[0].view_mut();
+            match (case.batch, case.bias) {
+                (true, _) => rt.sparse_matmul_batch_into(&a, x.view(), out),
+                (false, Bias::None) => rt.sparse_matmul_into(&a, x.view(), out),
+                (false, _) => rt.sparse_linear_into(&a, x.view(), bias.view(), out),
+            }
+        },
+        |_, at| {
+            let absolute = terms * precision(case.dtype).0 * magnitudes[at];
+            Tolerance { ulps: 2.0, absolute: if case.grade == Grade::Whole { 0.0 } else { absolute } }
+        },
+    )
 }

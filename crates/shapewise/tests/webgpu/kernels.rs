@@ -22,6 +22,35 @@ fn a_kernel_is_compiled_once_and_says_what_it_needs() {
 }
 
 #[test]
+fn numbers_come_as_immediates_where_the_device_has_them() {
+    let Some(device) = device() else { return };
+    let source = INCREMENT.replace("@group(0) @binding(1) var<uniform> n: u32;", "var<immediate> n: u32;");
+    let kernel = device.create_kernel("immediate", &source, &[("invocations", 4.0)]);
+    if !device.wgpu().0.features().contains(shapewise::backends::webgpu::wgpu::Features::IMMEDIATES) {
+        let error = kernel.err().unwrap().to_string();
+        assert!(error.contains("use a uniform block instead"), "{error}");
+        return;
+    }
+    let kernel = kernel.unwrap();
+    assert_eq!((kernel.report().immediates, kernel.report().uniform), (4, 0));
+    let x = device.upload(&[0u32; 5]).unwrap();
+    // Each launch of a batch has numbers of its own.
+    let mut batch = device.batch();
+    for n in 1..=3u32 {
+        batch.launch(&kernel, &[&x], &n.to_le_bytes(), [1, 1, 1]).unwrap();
+    }
+    batch.submit().unwrap();
+    assert_eq!(device.download::<u32>(&x).unwrap(), [3, 2, 1, 0, 0]);
+    let short = device.launch(&kernel, &[&x], &[1, 0], [1, 1, 1]).err().unwrap().to_string();
+    assert!(short.contains("2 bytes of immediates for a block of 4"), "{short}");
+    let large = source
+        .replace("var<immediate> n: u32;", "var<immediate> many: array<u32, 100000>;")
+        .replace("id.x < n", "id.x < many[0]");
+    let error = device.create_kernel("large", &large, &[]).err().unwrap().to_string();
+    assert!(error.contains("400000 bytes of immediates, the device has"), "{error}");
+}
+
+#[test]
 fn the_preferred_workgroup_reaches_kernels_that_leave_it_open() {
     let Some(backend) = backend(builder().preferred_workgroup(48)) else { return };
     let device = backend.initialise().unwrap();

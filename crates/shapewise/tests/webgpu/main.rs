@@ -3,6 +3,7 @@
 mod copies;
 mod devices;
 mod kernels;
+mod large;
 mod memory;
 mod operations;
 mod profiles;

@@ -7,6 +7,8 @@ use shapewise::backends::webgpu::{
     WebGpuLimits, kernels_on, shared_device,
 };
 use shapewise::device::{BackendKind, Device};
+use shapewise::ops::quantize::{IntegerOptions, QuantType, Quantization};
+use shapewise::ops::rnn::{RnnOptions, RnnWeights};
 use shapewise::ops::sort::Order;
 use shapewise::ops::{
     Operation, OperationKind, ParameterSpace, Parameters, Refusal, Refusals, TensorDesc, Variant, Workload,
@@ -213,4 +215,84 @@ fn a_runtime_placed_on_webgpu_computes_there_or_says_why_not() {
     assert!(rt.explain(product).unwrap().chosen.starts_with("webgpu::matmul::"));
     let refused = rt.sort(&a, -1, Order::Ascending).unwrap_err().to_string();
     assert!(refused.contains("only webgpu is allowed"), "{refused}");
+}
+
+/// Two layers in both directions.
+fn layers(dtype: DType) -> (Tensor, Vec<[Tensor; 4]>) {
+    let (input, hidden) = (5, 6);
+    let made = |shape: &[usize], step: f32| {
+        let count = shape.iter().product();
+        let values = (0..count).map(|i| (i as f32 * step).sin() * 0.4).collect();
+        let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+        rt.cast(&Tensor::from_vec(values, shape).unwrap(), dtype).unwrap()
+    };
+    let sets = (0..4u8).map(|i| {
+        let width = if i < 2 { input } else { 2 * hidden };
+        let step = 0.3 + f32::from(i);
+        [
+            made(&[4 * hidden, width], step),
+            made(&[4 * hidden, hidden], step + 0.1),
+            made(&[4 * hidden], step + 0.2),
+            made(&[4 * hidden], step + 0.3),
+        ]
+    });
+    (made(&[7, 3, input], 0.9), sets.collect())
+}
+
+#[test]
+fn layers_and_directions_of_a_recurrent_network_run_on_webgpu() {
+    if device().is_none() {
+        return;
+    }
+    let on = |kind| {
+        let builder = Runtime::builder().placement(Placement::On(kind)).store(StoreLocation::Memory);
+        builder.without_calibration().build().unwrap()
+    };
+    let (gpu, cpu) = (on(BackendKind::WebGpu), on(BackendKind::Cpu));
+    let half = shared_device(true).unwrap().limits().f16.then_some(DType::F16);
+    for dtype in [Some(DType::F32), half].into_iter().flatten() {
+        let (x, sets) = layers(dtype);
+        let weights: Vec<_> = sets.iter().map(|[w, r, b, c]| RnnWeights::new(w, r).bias(b, c)).collect();
+        let options = RnnOptions::new().bidirectional();
+        let outputs = [&gpu, &cpu].map(|rt| {
+            let (y, h, c) = rt.lstm(&x, &weights, &options).unwrap();
+            [y, h, c].map(|t| cpu.cast(&t, DType::F32).unwrap().to_vec::<f32>().unwrap())
+        });
+        // A rounding of the largest number of the type, which is below 1 here.
+        let allowed = if dtype == DType::F16 { 1e-3 } else { 1e-5 };
+        for (ours, theirs) in outputs[0].iter().zip(&outputs[1]) {
+            assert_eq!(ours.len(), theirs.len());
+            assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() <= allowed), "{dtype}");
+        }
+    }
+}
+
+#[test]
+fn quantised_numbers_run_on_webgpu() {
+    if device().is_none() {
+        return;
+    }
+    let builder =
+        Runtime::builder().placement(Placement::On(BackendKind::WebGpu)).store(StoreLocation::Memory);
+    let gpu = builder.without_calibration().build().unwrap();
+    let cpu = Runtime::builder().threads(1).without_calibration().build().unwrap();
+    let x = Tensor::from_vec((0..77u8).map(|i| f32::from(i) * 0.31 - 9.0).collect(), &[7, 11]).unwrap();
+    let how = Quantization::per_channel(QuantType::I8, 0, &[0.07; 7], &[]).unwrap();
+    let calls: [fn(&Runtime, &Tensor, &Quantization) -> shapewise::Result<Tensor>; 3] = [
+        |rt, x, how| rt.dequantize(&rt.quantize(x, how)?, how),
+        |rt, x, how| {
+            let q = rt.quantize(x, how)?;
+            rt.dequantize(
+                &rt.matmul_integer(&q, &q.transpose(), &IntegerOptions::new())?,
+                &Quantization::per_tensor(QuantType::I32, 0.5, 0)?,
+            )
+        },
+        |rt, x, how| rt.matmul_quantized(x, &rt.pack_quantized(&rt.quantize(x, how)?, how)?),
+    ];
+    for (i, call) in calls.iter().enumerate() {
+        let [ours, theirs] = [&gpu, &cpu].map(|rt| call(rt, &x, &how).unwrap().to_vec::<f32>().unwrap());
+        let same =
+            |(a, b): (&f32, &f32)| if i == 2 { (a - b).abs() <= 1e-4 * b.abs().max(1.0) } else { a == b };
+        assert!(ours.iter().zip(&theirs).all(same), "{ours:?} {theirs:?}");
+    }
 }

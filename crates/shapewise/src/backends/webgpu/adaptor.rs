@@ -8,8 +8,10 @@ use super::calibrate::Overheads;
 use super::device::WebGpuDevice;
 use super::error::{Result as DeviceResult, WebGpuError};
 use super::host::{gather, scatter, span};
+use super::pieces::{self, Piece};
 use super::pool::Buffer;
 use super::{Plan, WebGpuKernel};
+use crate::backends::cpu::Operand;
 use crate::device::{BackendKind, DeviceInfo, Fingerprint, Level, Peaks};
 use crate::hash::fnv1a;
 use crate::ops::{
@@ -57,26 +59,70 @@ impl DeviceKernel {
         let rate = self.peaks.arithmetic(unit(workload), 1).or_else(|| self.peaks.arithmetic(SINGLE, 1));
         let arithmetic = rate.map_or(0.0, |rate| work.operations / rate);
         let memory = self.peaks.bandwidth(Level::Memory, 1).map_or(0.0, |rate| work.bytes / rate);
-        let dispatches = self.plan(workload, parameters).dispatches.len().saturating_sub(1);
+        let parts = self.pieces(workload);
+        let dispatches: usize = parts
+            .iter()
+            .map(|part| self.plan(&part.workload, &self.point(&part.workload, parameters)).dispatches.len())
+            .sum();
+        let dispatches = dispatches.saturating_sub(parts.len());
         let Overheads { submit, dispatch, upload, download } = self.overheads;
         let bytes = |operand: &TensorDesc| span(operand) as f64;
         let up: f64 = workload.inputs().iter().map(|operand| upload.seconds(bytes(operand))).sum();
         let down: f64 = workload.outputs().iter().map(|operand| download.seconds(bytes(operand))).sum();
-        arithmetic.max(memory) + submit + dispatches as f64 * dispatch + up + down
+        arithmetic.max(memory) + parts.len() as f64 * submit + dispatches as f64 * dispatch + up + down
+    }
+
+    /// Bytes that one binding takes.
+    fn most(&self) -> u64 {
+        let limits = self.device.limits();
+        limits.storage_binding.min(limits.buffer)
+    }
+
+    /// The workload itself, or the pieces that bindings take; nothing where it cannot be cut that small.
+    fn pieces(&self, workload: &Workload) -> Vec<Piece> {
+        if pieces::fits(workload, self.most()) {
+            let offsets = vec![0; workload.operands().len()];
+            return vec![Piece { workload: workload.clone(), offsets }];
+        }
+        pieces::pieces(workload, self.most()).unwrap_or_default()
+    }
+
+    /// The parameters, or the favourite where a piece does not have this point.
+    fn point(&self, piece: &Workload, parameters: &Parameters) -> Parameters {
+        let space = self.kernel.space(piece, self.device.limits());
+        let point = space.points().iter().find(|&point| point == parameters).or(space.points().first());
+        point.unwrap_or(parameters).clone()
     }
 
     fn run(&self, call: &mut Call<'_>) -> DeviceResult<()> {
+        if pieces::fits(call.workload, self.most()) {
+            let plan = self.plan(call.workload, call.parameters);
+            return self.run_on(&plan, &call.inputs, &mut call.outputs);
+        }
+        for Piece { workload, offsets } in self.pieces(call.workload) {
+            let plan = self.plan(&workload, &self.point(&workload, call.parameters));
+            let all = call.inputs.iter().chain(&call.outputs).zip(workload.operands()).zip(offsets);
+            // Offsets are those of elements that the operands have.
+            let mut parts: Vec<Operand<'_>> = all
+                .map(|((o, desc), offset)| Operand::new(o.ptr_bytes().wrapping_add(offset), desc))
+                .collect();
+            let (inputs, outputs) = parts.split_at_mut(call.inputs.len());
+            self.run_on(&plan, inputs, outputs)?;
+        }
+        Ok(())
+    }
+
+    fn run_on(&self, plan: &Plan, inputs: &[Operand<'_>], outputs: &mut [Operand<'_>]) -> DeviceResult<()> {
         let device = &*self.device;
-        let plan = self.plan(call.workload, call.parameters);
-        let mut buffers: Vec<Buffer> = Vec::with_capacity(call.inputs.len() + call.outputs.len());
-        for operand in &call.inputs {
+        let mut buffers: Vec<Buffer> = Vec::with_capacity(inputs.len() + outputs.len());
+        for operand in inputs {
             buffers.push(device.upload(&gather(operand))?);
         }
-        for operand in &call.outputs {
+        for operand in &*outputs {
             buffers.push(device.allocate(span(operand.desc()) as u64)?);
         }
-        device.run(&plan, &buffers.iter().collect::<Vec<_>>())?;
-        for (operand, buffer) in call.outputs.iter_mut().zip(&buffers[call.inputs.len()..]) {
+        device.run(plan, &buffers.iter().collect::<Vec<_>>())?;
+        for (operand, buffer) in outputs.iter_mut().zip(&buffers[inputs.len()..]) {
             scatter(operand, |bytes| device.read(buffer, 0, bytes))?;
         }
         Ok(())
@@ -123,12 +169,18 @@ impl Kernel for DeviceKernel {
         if workload.operands().iter().any(backwards) {
             return Err(Refusals::one(Refusal::Shape("operands that do not run backwards".into())));
         }
-        let most = limits.storage_binding.min(limits.buffer);
-        if let Some(large) = workload.operands().iter().map(span).find(|&bytes| bytes as u64 > most) {
-            let text = format!("an operand spans {large} bytes, a binding takes {most}");
+        let parts = self.pieces(workload);
+        // All but the last are alike.
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+            let large = workload.operands().iter().map(span).max().unwrap_or(0);
+            let text = format!(
+                "an operand spans {large} bytes, a binding takes {}, and this call cannot be cut so small",
+                self.most()
+            );
             return Err(Refusals::one(Refusal::Limit(text)));
-        }
-        self.kernel.supports(workload, limits)
+        };
+        self.kernel.supports(&first.workload, limits)?;
+        if parts.len() > 1 { self.kernel.supports(&last.workload, limits) } else { Ok(()) }
     }
 
     /// The device has memory of its own, so the output never is the input.
@@ -137,6 +189,8 @@ impl Kernel for DeviceKernel {
     }
 
     fn space(&self, workload: &Workload, _: &DeviceInfo) -> ParameterSpace {
+        let parts = self.pieces(workload);
+        let workload = parts.first().map_or(workload, |part| &part.workload);
         self.kernel.space(workload, self.device.limits())
     }
 

@@ -184,7 +184,8 @@ impl WebGpuDevice {
         };
         let submit = typical(|| batch(1))?;
         let many = typical(|| batch(1 + BATCH))?;
-        let data = vec![1u8; COPY];
+        let bytes = COPY.min(usize::try_from(self.limits().buffer).unwrap_or(COPY));
+        let data = vec![1u8; bytes];
         let large = self.upload(&data)?;
         let mut back = data.clone();
         let write = |buffer: &Buffer, bytes: &[u8]| {
@@ -196,7 +197,7 @@ impl WebGpuDevice {
             [typical(|| self.read(&word, 0, &mut [0; 4]))?, typical(|| self.read(&large, 0, &mut back))?];
         let cost = |[short, long]: [f64; 2]| CopyCost {
             latency: short,
-            rate: COPY as f64 / (long - short).max(f64::MIN_POSITIVE),
+            rate: bytes as f64 / (long - short).max(f64::MIN_POSITIVE),
         };
         Ok(Overheads {
             submit,

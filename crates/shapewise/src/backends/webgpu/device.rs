@@ -25,7 +25,8 @@ use crate::device::{Device, DeviceInfo};
 const WANTED: wgpu::Features = wgpu::Features::SHADER_F16
     .union(wgpu::Features::SUBGROUP)
     .union(wgpu::Features::TIMESTAMP_QUERY)
-    .union(wgpu::Features::PIPELINE_CACHE);
+    .union(wgpu::Features::PIPELINE_CACHE)
+    .union(wgpu::Features::IMMEDIATES);
 
 /// One open GPU with a queue, memory and kernels of its own. Give it to other threads in an [`Arc`].
 pub struct WebGpuDevice {
@@ -64,11 +65,13 @@ impl WebGpuDevice {
             .await
             .map_err(|error| failed(error.to_string()))?;
         let info = AdapterInfo::from_parts(&found, device.features(), &device.limits());
-        let limits = info.limits.clone();
+        let mut limits = info.limits.clone();
+        let largest = options.largest_buffer.map_or(limits.buffer, |most| most.min(limits.buffer));
+        limits.buffer = largest;
+        limits.storage_binding = limits.storage_binding.min(largest);
         let uniform_alignment = device.limits().min_uniform_buffer_offset_alignment as usize;
         let context = Arc::new(Context::new(device, queue));
         let profiler = Arc::new(Profiler::new(Arc::clone(&context)));
-        let largest = options.largest_buffer.map_or(limits.buffer, |most| most.min(limits.buffer));
         let file = options.cache_folder().and_then(|folder| PipelineFile::open(&context, &found, &folder));
         Ok(Self {
             pool: Pool::new(Arc::clone(&context), Arc::clone(&profiler), options.memory, largest),
@@ -139,7 +142,7 @@ impl WebGpuDevice {
         Batch::new(self)
     }
 
-    /// Runs a kernel: a batch of one.
+    /// Runs a kernel: a batch of one. `uniform` are the bytes of its uniform block or of its immediates.
     pub fn launch(
         &self,
         kernel: &WgslKernel,

@@ -28,8 +28,21 @@ impl Bound {
 }
 
 enum Step {
-    Dispatch { pipeline: Arc<Pipeline>, bound: Vec<Bound>, uniform: Option<usize>, groups: [u32; 3] },
-    Copy { from: Buffer, from_offset: u64, to: Buffer, to_offset: u64, len: u64 },
+    Dispatch {
+        pipeline: Arc<Pipeline>,
+        bound: Vec<Bound>,
+        /// Where in the batch's uniforms its own begin.
+        uniform: Option<usize>,
+        immediates: Vec<u8>,
+        groups: [u32; 3],
+    },
+    Copy {
+        from: Buffer,
+        from_offset: u64,
+        to: Buffer,
+        to_offset: u64,
+        len: u64,
+    },
 }
 
 impl Step {
@@ -53,9 +66,9 @@ impl<'d> Batch<'d> {
         Self { device, steps: Vec::new(), uniforms: Vec::new() }
     }
 
-    /// Adds a kernel: `uniform` are the bytes of its uniform block, `groups` the workgroups along each axis.
+    /// Adds a kernel: `uniform` are the bytes of its uniform block or of its immediates, `groups` the workgroups along each axis.
     ///
-    /// More workgroups than the device takes along an axis are split, if the uniform block has a member `group_offset: vec3<u32>` to be told
+    /// More workgroups than the device takes along an axis are split, if that block has a member `group_offset: vec3<u32>` to be told
     /// where a piece begins.
     pub fn launch(
         &mut self,
@@ -158,17 +171,26 @@ impl<'d> Batch<'d> {
         start: [u32; 3],
         groups: [u32; 3],
     ) {
-        let uniform = (pipeline.reflection.uniform > 0).then(|| {
-            let at = self.uniforms.len().next_multiple_of(self.device.uniform_alignment());
-            self.uniforms.resize(at, 0);
-            self.uniforms.extend_from_slice(uniform);
-            if let Some(member) = pipeline.reflection.group_offset {
-                let place = at + member as usize;
-                self.uniforms[place..place + 12].copy_from_slice(bytemuck::bytes_of(&start));
+        let asks = &pipeline.reflection;
+        let tell = |block: &mut [u8]| {
+            if let Some(member) = asks.group_offset {
+                block[member as usize..member as usize + 12].copy_from_slice(bytemuck::bytes_of(&start));
             }
-            at
-        });
-        self.steps.push(Step::Dispatch { pipeline: Arc::clone(pipeline), bound, uniform, groups });
+        };
+        let mut immediates = Vec::new();
+        let mut at = None;
+        if asks.immediates > 0 {
+            immediates.extend_from_slice(&uniform[..asks.immediates as usize]);
+            tell(&mut immediates);
+        } else if asks.uniform > 0 {
+            let place = self.uniforms.len().next_multiple_of(self.device.uniform_alignment());
+            self.uniforms.resize(place, 0);
+            self.uniforms.extend_from_slice(uniform);
+            tell(&mut self.uniforms[place..]);
+            at = Some(place);
+        }
+        let pipeline = Arc::clone(pipeline);
+        self.steps.push(Step::Dispatch { pipeline, bound, uniform: at, immediates, groups });
     }
 
     /// Checks buffers and uniforms against what the kernel's source says, and sets the bytes that each binding shows.
@@ -178,11 +200,14 @@ impl<'d> Batch<'d> {
         if bound.len() != asks.bindings.len() {
             return fail(format!("{} buffers for {} bindings", bound.len(), asks.bindings.len()));
         }
-        if uniform.len() < asks.uniform as usize || (asks.uniform == 0 && !uniform.is_empty()) {
+        let (block, what) = match asks.immediates {
+            0 => (asks.uniform, "uniforms"),
+            bytes => (bytes, "immediates"),
+        };
+        if uniform.len() < block as usize || (block == 0 && !uniform.is_empty()) {
             return fail(format!(
-                "{} bytes of uniforms for a block of {}; fill it with padding included",
-                uniform.len(),
-                asks.uniform
+                "{} bytes of {what} for a block of {block}; fill it with padding included",
+                uniform.len()
             ));
         }
         for (i, (part, binding)) in bound.iter_mut().zip(&asks.bindings).enumerate() {
@@ -291,7 +316,7 @@ impl<'d> Batch<'d> {
                     pass = None;
                     encoder.copy_buffer_to_buffer(&from.raw(), *from_offset, &to.raw(), *to_offset, *len);
                 }
-                Step::Dispatch { pipeline, bound, uniform, groups } => {
+                Step::Dispatch { pipeline, bound, uniform, immediates, groups } => {
                     let uniform = uniforms.as_ref().zip(*uniform);
                     let group = bind(device, pipeline, bound, uniform);
                     if stamps.is_some() {
@@ -306,6 +331,9 @@ impl<'d> Batch<'d> {
                     });
                     open.set_pipeline(&pipeline.raw);
                     open.set_bind_group(0, &group, &[]);
+                    if !immediates.is_empty() {
+                        open.set_immediates(0, immediates);
+                    }
                     open.dispatch_workgroups(groups[0], groups[1], groups[2]);
                     dispatches += 1;
                 }

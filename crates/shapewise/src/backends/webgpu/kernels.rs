@@ -11,7 +11,8 @@ use super::reflect::{INVOCATIONS, declares};
 
 /// A compiled kernel of the user's own.
 ///
-/// Its source has one `@compute` entry point, storage buffers at `@group(0) @binding(0)`, 1, 2 … and, after them, at most one uniform block.
+/// Its source has one `@compute` entry point, storage buffers at `@group(0) @binding(0)`, 1, 2 … and, after them, at most one uniform block;
+/// or a `var<immediate>` instead of that where the device has them.
 #[derive(Clone)]
 pub struct WgslKernel {
     pipeline: Arc<Pipeline>,
@@ -27,6 +28,8 @@ pub struct KernelReport {
     pub bindings: Vec<Access>,
     /// Bytes of the uniform block; 0 without one.
     pub uniform: u32,
+    /// Bytes of the immediates; 0 without any.
+    pub immediates: u32,
     /// Invocations of a workgroup.
     pub workgroup: [u32; 3],
     /// Bytes of workgroup memory.
@@ -65,6 +68,7 @@ impl WgslKernel {
             compile_time: self.pipeline.compile_time,
             bindings: said.bindings.iter().map(|binding| binding.access).collect(),
             uniform: said.uniform,
+            immediates: said.immediates,
             workgroup: said.workgroup,
             workgroup_memory: said.workgroup_memory,
             warnings: said.warnings.clone(),

@@ -16,6 +16,7 @@ mod kernel;
 mod kernels;
 mod limits;
 mod options;
+mod pieces;
 mod pipeline;
 mod pipeline_file;
 mod plan;

@@ -97,7 +97,7 @@ impl WebGpuBackendBuilder {
         self
     }
 
-    /// Bytes that one buffer may have at most; the device's own limit unless told.
+    /// Bytes that one buffer, and so one binding, may have at most; the device's own limits unless told.
     pub fn max_buffer_size(mut self, bytes: u64) -> Self {
         self.options.largest_buffer = Some(bytes);
         self

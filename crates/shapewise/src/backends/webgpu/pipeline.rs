@@ -130,7 +130,13 @@ impl Pipelines {
         self.context.check()?;
         // WebAssembly has no clock.
         let start = cfg!(not(target_family = "wasm")).then(Instant::now);
-        let reflection = reflect(source.label, source.wgsl, source.constants, &self.limits)?;
+        let device = &self.context.device;
+        let immediates = if device.features().contains(wgpu::Features::IMMEDIATES) {
+            device.limits().max_immediate_size
+        } else {
+            0
+        };
+        let reflection = reflect(source.label, source.wgsl, source.constants, &self.limits, immediates)?;
         check_limits(source.label, &reflection, &self.limits)?;
         let (raw, layout) = self.context.scoped(source.label, || self.create(source, &reflection))?;
         Ok(Pipeline {
@@ -162,7 +168,7 @@ impl Pipelines {
         let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label,
             bind_group_layouts: &[Some(&layout)],
-            immediate_size: 0,
+            immediate_size: reflection.immediates.next_multiple_of(4),
         });
         // Browsers want to be told of subgroup operations, naga refuses the line.
         let enable =
@@ -292,7 +298,16 @@ mod tests {
         let bindings =
             vec![Binding { access: Access::Read, least: 4 }, Binding { access: Access::Write, least: 4 }];
         let (workgroup, warnings) = ([64, 1, 1], Vec::new());
-        Reflection { bindings, uniform: 16, group_offset: None, workgroup, workgroup_memory: 1024, warnings }
+        let (uniform, immediates, group_offset) = (16, 0, None);
+        Reflection {
+            bindings,
+            uniform,
+            immediates,
+            group_offset,
+            workgroup,
+            workgroup_memory: 1024,
+            warnings,
+        }
     }
 
     fn claims() -> Shader {

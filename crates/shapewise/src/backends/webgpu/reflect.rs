@@ -26,7 +26,9 @@ pub struct Reflection {
     pub bindings: Vec<Binding>,
     /// Bytes of the uniform block; 0 without one.
     pub uniform: u32,
-    /// Where in the uniform block the first workgroup of a split dispatch is written, if the block has a place for it.
+    /// Bytes of the immediates; 0 without any.
+    pub immediates: u32,
+    /// Where in the uniform block or the immediates the first workgroup of a split dispatch is written, if there is a place for it.
     pub group_offset: Option<u32>,
     /// Invocations of a workgroup.
     pub workgroup: [u32; 3],
@@ -43,17 +45,19 @@ pub fn declares(source: &str, constant: &str) -> bool {
         .is_ok_and(|module| module.overrides.iter().any(|(_, value)| is(value)))
 }
 
-/// Checks a source and reads what it says. `constants` are values of its `override`s.
+/// Checks a source and reads what it says. `constants` are values of its `override`s, `immediates` the bytes that the device has for them.
 pub fn reflect(
     label: &str,
     source: &str,
     constants: &[(&str, f64)],
     limits: &WebGpuLimits,
+    immediates: u32,
 ) -> Result<Reflection> {
     let module = naga::front::wgsl::parse_str(source).map_err(|error| {
         let notes: String = error.labels().map(|(_, text)| format!(": {text}")).take(1).collect();
         wgsl_error(label, source, error.location(source), format!("{}{notes}", error.message()))
     })?;
+    check_immediates(label, source, &module, immediates)?;
     let validate = |module: &naga::Module| {
         Validator::new(ValidationFlags::all(), capabilities(limits)).validate(module).map_err(|error| {
             let place = error.spans().last().map(|(span, _)| span.location(source));
@@ -110,6 +114,7 @@ fn read_bindings(
     let mut reflection = Reflection {
         bindings: Vec::new(),
         uniform: 0,
+        immediates: 0,
         group_offset: None,
         workgroup: [0; 3],
         workgroup_memory: 0,
@@ -130,12 +135,20 @@ fn read_bindings(
                 reflection.uniform = bytes;
                 reflection.group_offset = offset_member(module, variable.ty);
             }
-            naga::AddressSpace::Handle | naga::AddressSpace::Immediate => {
+            naga::AddressSpace::Immediate => {
+                reflection.immediates = bytes;
+                reflection.group_offset = offset_member(module, variable.ty);
+            }
+            naga::AddressSpace::Handle => {
                 let reason = "only storage buffers and one uniform block can be bound";
                 return Err(wgsl_error(label, source, place, reason.into()));
             }
             _ => {}
         }
+    }
+    if reflection.uniform > 0 && reflection.immediates > 0 {
+        let reason = "a kernel has a uniform block or immediates, not both";
+        return Err(wgsl_error(label, source, None, reason.into()));
     }
     found.sort_by_key(|&(binding, ..)| binding);
     for (i, &(binding, access, bytes)) in found.iter().enumerate() {
@@ -148,6 +161,22 @@ fn read_bindings(
         reflection.bindings.extend(access.map(|access| Binding { access, least: u64::from(bytes) }));
     }
     Ok(reflection)
+}
+
+/// Immediates only where the device has them, and no more than it has.
+fn check_immediates(label: &str, source: &str, module: &naga::Module, most: u32) -> Result<()> {
+    let mut layouts = naga::proc::Layouter::default();
+    layouts.update(module.to_ctx()).map_err(|error| wgsl_error(label, source, None, error.to_string()))?;
+    for (handle, variable) in module.global_variables.iter() {
+        let bytes = layouts[variable.ty].size;
+        if variable.space == naga::AddressSpace::Immediate && bytes > most {
+            let place = Some(module.global_variables.get_span(handle).location(source));
+            let reason =
+                format!("{bytes} bytes of immediates, the device has {most}; use a uniform block instead");
+            return Err(wgsl_error(label, source, place, reason));
+        }
+    }
+    Ok(())
 }
 
 /// What is odd about the way a storage binding is used.
@@ -187,7 +216,8 @@ fn offset_member(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<
 
 /// What WGSL may use on a device of these limits.
 fn capabilities(limits: &WebGpuLimits) -> Capabilities {
-    let mut allowed = Capabilities::empty();
+    // Immediates are checked before, so that the error says what to do.
+    let mut allowed = Capabilities::IMMEDIATES;
     allowed.set(Capabilities::SHADER_FLOAT16, limits.f16);
     allowed.set(Capabilities::SUBGROUP, limits.subgroup.is_some());
     allowed
@@ -248,9 +278,20 @@ fn main(@builtin(local_invocation_index) i: u32) {
     y[i] = x[i].x * tile[0].x;
 }";
 
+    const IMMEDIATE: &str = "
+var<immediate> n: u32;
+@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(1) fn main() { x[0] = n; }";
+
+    #[test]
+    fn immediates_are_read_where_the_device_has_them() {
+        let said = reflect("it", IMMEDIATE, &[], &least_limits(), 64).unwrap();
+        assert_eq!((said.immediates, said.uniform, said.bindings.len()), (4, 0, 1));
+    }
+
     #[test]
     fn a_source_says_what_it_needs() {
-        let said = reflect("scale", SCALE, &[(INVOCATIONS, 64.0)], &least_limits()).unwrap();
+        let said = reflect("scale", SCALE, &[(INVOCATIONS, 64.0)], &least_limits(), 0).unwrap();
         let [x, y] = said.bindings[..] else { panic!("{said:?}") };
         assert_eq!(
             (x, y),
@@ -258,19 +299,19 @@ fn main(@builtin(local_invocation_index) i: u32) {
         );
         assert_eq!((said.uniform, said.group_offset), (32, Some(16)));
         assert_eq!((said.workgroup, said.workgroup_memory), ([64, 2, 1], 64 * 16));
-        let usual = reflect("scale", SCALE, &[], &least_limits()).unwrap();
+        let usual = reflect("scale", SCALE, &[], &least_limits(), 0).unwrap();
         assert_eq!((usual.workgroup, usual.workgroup_memory), ([32, 2, 1], 32 * 16));
     }
 
     #[test]
     fn errors_name_the_line() {
         let broken = SCALE.replace("tile[0].x;", "tile[0].x + missing;");
-        let error = reflect("scale", &broken, &[], &least_limits()).unwrap_err();
+        let error = reflect("scale", &broken, &[], &least_limits(), 0).unwrap_err();
         let WebGpuError::Wgsl { line, ref text, ref message, .. } = error else { panic!("{error}") };
         assert_eq!((line, text.as_str()), (11, "y[i] = x[i].x * tile[0].x + missing;"));
         assert!(message.contains("missing"), "{message}");
         let wrong_type = SCALE.replace("tile[0].x;", "tile[0];");
-        let error = reflect("scale", &wrong_type, &[], &least_limits()).unwrap_err();
+        let error = reflect("scale", &wrong_type, &[], &least_limits(), 0).unwrap_err();
         assert!(matches!(error, WebGpuError::Wgsl { line: 11, .. }), "{error}");
     }
 
@@ -281,7 +322,7 @@ fn main(@builtin(local_invocation_index) i: u32) {
                 && !declares(SCALE, "tile")
                 && !declares("override invocations", INVOCATIONS)
         );
-        let warnings = |source: &str| reflect("it", source, &[], &least_limits()).unwrap().warnings;
+        let warnings = |source: &str| reflect("it", source, &[], &least_limits(), 0).unwrap().warnings;
         assert_eq!(warnings(SCALE), [""; 0]);
         assert_eq!(
             warnings(&SCALE.replace("y[i] = x[i].x", "let z = y[i]")),
@@ -292,15 +333,19 @@ fn main(@builtin(local_invocation_index) i: u32) {
     #[test]
     fn what_cannot_be_bound_or_computed_is_refused() {
         let fails = |source: &str, says: &str| {
-            let error = reflect("it", source, &[], &least_limits()).unwrap_err().to_string();
+            let error = reflect("it", source, &[], &least_limits(), 0).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         };
         fails(&SCALE.replace("@binding(1)", "@binding(5)"), "without gaps");
         fails(&SCALE.replace("@group(0) @binding(1)", "@group(1) @binding(1)"), "@group(0)");
         fails("fn helper() {}", "0 entry points");
+        fails(IMMEDIATE, "4 bytes of immediates, the device has 0; use a uniform block");
+        let both = format!("@group(0) @binding(1) var<uniform> m: u32;{IMMEDIATE}");
+        let error = reflect("it", &both, &[], &least_limits(), 64).unwrap_err();
+        assert!(error.to_string().contains("not both"), "{error}");
         fails("@fragment fn main() {}", "@compute");
         fails("enable f16; @compute @workgroup_size(1) fn main() { var x: f16 = 1.0h; x += x; }", "16");
-        let unknown = reflect("it", SCALE, &[("nothing", 1.0)], &least_limits()).unwrap_err();
+        let unknown = reflect("it", SCALE, &[("nothing", 1.0)], &least_limits(), 0).unwrap_err();
         assert!(unknown.to_string().contains("nothing"), "{unknown}");
     }
 }

@@ -32,6 +32,8 @@ mod integer;
 mod kind;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 mod weights;
 
 use super::Kernel;

@@ -1,0 +1,81 @@
+//! Operands larger than a binding, on a device that is told to take only small ones.
+
+use std::sync::Arc;
+
+use shapewise::backends::webgpu::kernels_on;
+use shapewise::ops::OperationKind;
+use shapewise::ops::norm::NormOptions;
+use shapewise::{Runtime, Tensor};
+
+use crate::{backend, builder};
+
+/// Bytes that a binding of the device takes.
+const MOST: u64 = 64 << 10;
+
+/// A runtime with the WGSL kernels of these operations on such a device.
+fn runtime() -> Option<Runtime> {
+    let mut device = backend(builder().max_buffer_size(MOST))?.open().unwrap();
+    assert_eq!((device.limits().buffer, device.limits().storage_binding), (MOST, MOST));
+    device.calibrate(None).unwrap();
+    let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+    let kernels = OperationKind::ALL.iter().flat_map(|o| o.webgpu_kernels()).copied();
+    for kernel in kernels_on(&Arc::new(device), kernels).unwrap() {
+        rt.kernels().register(kernel).unwrap();
+    }
+    Some(rt)
+}
+
+fn numbers(shape: &[usize], step: f32) -> Tensor {
+    let count = shape.iter().product();
+    Tensor::from_vec((0..count).map(|i| (i as f32 * step).sin()).collect(), shape).unwrap()
+}
+
+/// The largest difference between what a kernel and the CPU's reference compute.
+fn difference(
+    rt: &Runtime,
+    kernel: &str,
+    reference: &str,
+    call: impl Fn(&Runtime) -> shapewise::Result<Tensor>,
+) -> f32 {
+    let [ours, theirs] = [kernel, reference].map(|name| {
+        let result = call(&rt.with_kernel(name).unwrap()).unwrap();
+        result.to_vec::<f32>().unwrap()
+    });
+    ours.iter().zip(&theirs).fold(0.0, |most, (a, b)| most.max((a - b).abs()))
+}
+
+#[test]
+fn large_calls_are_cut_where_parts_are_independent() {
+    let Some(rt) = runtime() else { return };
+    let (x, row) = (numbers(&[301, 100], 0.1), numbers(&[100], 0.7));
+    let add = |rt: &Runtime| rt.add(&x, &row);
+    let reference = "cpu::elementwise::reference";
+    for kernel in ["webgpu::elementwise::vec4", "webgpu::elementwise::strided"] {
+        assert_eq!(difference(&rt, kernel, reference, add), 0.0, "{kernel}");
+    }
+    let turned = |rt: &Runtime| rt.mul(&x.transpose(), &x.transpose());
+    assert_eq!(difference(&rt, "webgpu::elementwise::strided", reference, turned), 0.0);
+    let softmax = |rt: &Runtime| rt.softmax(&x, -1);
+    let name = OperationKind::Softmax.webgpu_kernels().last().unwrap().name();
+    assert!(difference(&rt, name, "cpu::softmax::reference", softmax) < 1e-6);
+    let norm = |rt: &Runtime| rt.layer_norm(&x, 1, &NormOptions::new());
+    assert!(difference(&rt, "webgpu::norm::each", "cpu::norm::reference", norm) < 1e-4);
+    let right = numbers(&[100, 150], 0.3);
+    let product = |rt: &Runtime| rt.matmul(&x, &right);
+    assert!(difference(&rt, "webgpu::matmul::naive", "cpu::matmul::reference", product) < 1e-4);
+}
+
+#[test]
+fn what_cannot_be_cut_is_refused_with_the_reason() {
+    let Some(rt) = runtime() else { return };
+    let x = numbers(&[301, 100], 0.1);
+    let kernel = OperationKind::Reduce.webgpu_kernels().last().unwrap().name();
+    let on_gpu = rt.with_kernel(kernel).unwrap();
+    let error = on_gpu.sum(&x, &[0, 1][..]).unwrap_err().to_string();
+    assert!(
+        error.contains("spans 120400 bytes, a binding takes 65536, and this call cannot be cut"),
+        "{error}"
+    );
+    // The runtime has other kernels for it.
+    assert!(rt.sum(&x, &[0, 1][..]).is_ok());
+}
