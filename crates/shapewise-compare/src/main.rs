@@ -10,6 +10,8 @@ mod records;
 mod report;
 mod rnn;
 mod timing;
+#[cfg(feature = "burn")]
+mod webgpu;
 mod workload;
 
 use anyhow::{Context, Result, bail};
@@ -52,6 +54,10 @@ struct Arguments {
     /// Times a 4x4 product through the runtime and its kernel alone, and nothing else.
     #[arg(long)]
     bare: bool,
+    /// Times WGSL kernels and burn's wgpu backend on the same adapter, and nothing else.
+    #[cfg(feature = "burn")]
+    #[arg(long)]
+    webgpu: bool,
     /// Samples per contestant when calls are quick.
     #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u16).range(15..=1000))]
     samples: u16,
@@ -75,8 +81,12 @@ fn compare(arguments: &Arguments) -> Result<()> {
         records.extend(records::read(path)?);
     }
     environment::prepare(threads)?;
-    let setup = Setup::new(threads, arguments.peers.clone())?;
     let plan = Plan { most_rounds: usize::from(arguments.samples), ..Plan::default() };
+    #[cfg(feature = "burn")]
+    if arguments.webgpu {
+        return webgpu::run(&workloads, &plan);
+    }
+    let setup = Setup::new(threads, arguments.peers.clone())?;
     if arguments.bare {
         print!("{}", bare::run(&setup.runtime, &plan)?);
         return Ok(());

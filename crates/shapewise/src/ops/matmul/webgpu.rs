@@ -115,12 +115,20 @@ impl Product {
     /// Whether operands can be read and written four neighbours at a time, along the rows.
     fn by_four(&self) -> bool {
         let whole = |n: usize| n.is_multiple_of(4);
-        self.a[1] == 1
-            && self.b[1] == 1
+        self.columns_by_four()
+            && self.a[1] == 1
+            && [self.k, self.a[0], self.spans[0]].into_iter().all(whole)
+            && self.batch.iter().all(|axis| whole(axis.a))
+    }
+
+    /// Whether columns of the right operand can be read, and of the result written, four neighbours at a time.
+    fn columns_by_four(&self) -> bool {
+        let whole = |n: usize| n.is_multiple_of(4);
+        let [_, b, c] = self.spans;
+        self.b[1] == 1
             && self.c[1] == 1
-            && [self.k, self.n, self.a[0], self.b[0], self.c[0]].into_iter().all(whole)
-            && self.spans.into_iter().all(whole)
-            && self.batch.iter().all(|axis| whole(axis.a) && whole(axis.b) && whole(axis.c))
+            && [self.n, self.b[0], self.c[0], b, c].into_iter().all(whole)
+            && self.batch.iter().all(|axis| whole(axis.b) && whole(axis.c))
     }
 
     /// Sizes and strides for the uniform block.
@@ -158,10 +166,10 @@ impl Product {
         text
     }
 
-    /// A shader that binds the operands as arrays of vectors of `width`, with the functions `finish` of one sum.
-    fn shader(&self, label: &str, workgroup: [u32; 3], width: u32) -> Wgsl {
-        let vector = vector(element(self.dtype), width);
-        let wgsl = Wgsl::new(label, workgroup).read("a", &vector).read("b", &vector);
+    /// A shader that binds the left operand, and the others, as arrays of vectors of these widths, with the function `finish` of one sum.
+    fn shader(&self, label: &str, workgroup: [u32; 3], [left, width]: [u32; 2]) -> Wgsl {
+        let [left, vector] = [left, width].map(|width| vector(element(self.dtype), width));
+        let wgsl = Wgsl::new(label, workgroup).read("a", &left).read("b", &vector);
         let wgsl = if self.bias.is_some() { wgsl.read("bias", element(self.dtype)) } else { wgsl };
         wgsl.write("c", &vector).numbers(&self.numbers()).with(self.finish())
     }

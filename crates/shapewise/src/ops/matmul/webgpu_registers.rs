@@ -48,7 +48,7 @@ impl Tile {
     }
 
     /// Vectors of columns of an invocation.
-    fn vectors(&self) -> u32 {
+    pub fn vectors(&self) -> u32 {
         self.columns / self.vector
     }
 
@@ -245,7 +245,7 @@ impl WebGpuKernel for Registers {
             tile.epilogue(store(&product, tile.vector)),
         );
         let shader =
-            product.shader(self.name(), [tile.x, tile.y, 1], tile.vector).numbers(&numbers).main(body);
+            product.shader(self.name(), [tile.x, tile.y, 1], [tile.vector; 2]).numbers(&numbers).main(body);
         product.plan(shader, &numbers, tile.blocks(&product) * product.count())
     }
 }

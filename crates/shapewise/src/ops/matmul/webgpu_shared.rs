@@ -162,7 +162,7 @@ impl WebGpuKernel for Shared {
         let numbers = product.numbers().with("count", product.count());
         let (x, y) = (tile.x, tile.y);
         let shader = product
-            .shader(self.name(), [x, y, 1], 1)
+            .shader(self.name(), [x, y, 1], [1; 2])
             .numbers(&numbers)
             .shared("left", "vec4<f32>", 16, depth * rows / 4)
             .shared("right", "vec4<f32>", 16, depth * columns / 4)

@@ -1,5 +1,5 @@
 //! Rows of the left operand spread over the lanes of a subgroup, which hand their elements around: one load of the left
-//! operand serves all columns of the subgroup.
+//! operand serves all columns of the subgroup, and the right one is loaded by single columns or four at a time.
 
 use std::fmt::Write;
 
@@ -15,28 +15,33 @@ pub(super) struct Subgroup;
 
 /// A workgroup is one line of invocations along the columns.
 fn tile(parameters: &Parameters) -> Tile {
-    Tile { y: 1, vector: 1, ..Tile::of(parameters) }
+    Tile { y: 1, ..Tile::of(parameters) }
 }
 
-/// Each lane loads one element of every row, which all read in turn.
-fn steps(tile: &Tile) -> String {
-    let (mut loads, mut sums) = (String::new(), String::new());
-    for r in 0..tile.rows {
-        let _ = writeln!(loads, "let left{r} = f32(a[a{r} + own]);");
+/// Each lane loads the left operand's elements of its own rows, which all read in turn.
+fn steps(tile: &Tile, lanes: u32) -> String {
+    let (mut own, mut step) = (String::new(), String::new());
+    for q in 0..tile.rows.div_ceil(lanes) {
+        let at = q * lanes;
+        let _ = writeln!(
+            own,
+            "let own{q} = a_at + min(first_row + {at}u + lane_in_subgroup, s.m - 1u) * s.a_rs;"
+        );
+        let _ = writeln!(step, "let left{q} = f32(a[own{q} + k * s.a_cs]);");
     }
-    for j in 0..tile.columns {
-        let _ = writeln!(sums, "let y{j} = f32(b[b{j} + (k + i) * s.b_rs]);");
+    for j in 0..tile.vectors() {
+        let _ = match tile.vector {
+            1 => writeln!(step, "let y{j} = f32(b[b{j} + k * s.b_rs]);"),
+            _ => writeln!(step, "let y{j} = vec4<f32>(b[(b{j} + k * s.b_rs) >> 2u]);"),
+        };
     }
     for r in 0..tile.rows {
-        let _ = writeln!(sums, "let x{r} = subgroupShuffle(left{r}, i);");
-        for j in 0..tile.columns {
-            let _ = writeln!(sums, "c{r}_{j} += x{r} * y{j};");
+        let _ = writeln!(step, "let x{r} = subgroupBroadcast(left{}, {}u);", r / lanes, r % lanes);
+        for j in 0..tile.vectors() {
+            let _ = writeln!(step, "c{r}_{j} += x{r} * y{j};");
         }
     }
-    format!(
-        "for (var k = 0u; k < s.k; k += subgroup) {{\nlet own = min(k + lane_in_subgroup, s.k - 1u) * s.a_cs;\n{loads}\
-         let many = min(subgroup, s.k - k);\nfor (var i = 0u; i < many; i++) {{\n{sums}}}\n}}\n"
-    )
+    format!("{own}for (var k = 0u; k < s.k; k++) {{\n{step}}}\n")
 }
 
 /// The one size that all subgroups of the device have.
@@ -68,7 +73,7 @@ impl WebGpuKernel for Subgroup {
             .with_subgroups()
             .needs(known.is_some(), "subgroups of one size")
             .needs(fit, "workgroups as wide as a subgroup")
-            .turns(Product::of(workload).k * 9 / 8 + 1)
+            .turns(Product::of(workload).k)
             .done()
     }
 
@@ -84,12 +89,17 @@ impl WebGpuKernel for Subgroup {
             _ => &[64, 32, 16, 8],
         };
         let columns: &[u32] = if product.n <= lanes as usize { &[1] } else { &[8, 4] };
+        let vector: &[u32] = if product.columns_by_four() { &[4, 1] } else { &[1] };
         // Whole subgroups: every lane that is asked for an element takes part.
         ParameterSpace::single()
             .axis(Knob::TileM, rows)
             .axis(Knob::TileN, columns)
             .axis(Knob::WorkgroupX, &[lanes])
-            .constrained(|p| tile(p).rows * tile(p).columns <= most_held(limits))
+            .axis(Knob::Vector, vector)
+            .constrained(|p| {
+                let tile = tile(p);
+                tile.rows * tile.columns <= most_held(limits) && tile.columns >= tile.vector
+            })
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters) -> WebGpuCost {
@@ -97,7 +107,7 @@ impl WebGpuKernel for Subgroup {
         Product::of(workload).cost(rows, columns)
     }
 
-    fn plan(&self, workload: &Workload, parameters: &Parameters, _: &WebGpuLimits) -> Plan {
+    fn plan(&self, workload: &Workload, parameters: &Parameters, limits: &WebGpuLimits) -> Plan {
         let product = Product::of(workload);
         if product.is_empty() {
             return Plan::default();
@@ -109,10 +119,11 @@ impl WebGpuKernel for Subgroup {
             place(&tile),
             product.starts(),
             tile.prologue(),
-            steps(&tile),
-            tile.epilogue(store(&product, 1)),
+            steps(&tile, lanes(limits).unwrap_or(1)),
+            tile.epilogue(store(&product, tile.vector)),
         );
-        let shader = product.shader(self.name(), [tile.x, 1, 1], 1).subgroups().numbers(&numbers).main(body);
+        let shader = product.shader(self.name(), [tile.x, 1, 1], [1, tile.vector]);
+        let shader = shader.subgroups().numbers(&numbers).main(body);
         product.plan(shader, &numbers, tile.blocks(&product) * product.count())
     }
 }

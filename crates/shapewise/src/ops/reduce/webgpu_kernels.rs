@@ -37,6 +37,10 @@ const LONG: usize = 1024;
 /// Pieces of a result at most: what the second stage's single workgroup adds up in no time.
 const MOST_PIECES: usize = 16_384;
 
+/// The schedule of pieces that are runs of neighbours: caches that fetch ahead like it; every so manieth element, which neighbouring
+/// invocations load together, is what GPUs like.
+const RUNS: u32 = 1;
+
 /// Joins what the workgroup's invocations have, into the first one.
 const TREE: &str = "
 part[lane] = acc;
@@ -56,6 +60,8 @@ struct Shape<'a> {
     x: u32,
     vector: u32,
     pieces: usize,
+    /// Whether a piece is a run of neighbours, not every so manieth.
+    runs: bool,
     lanes: u32,
 }
 
@@ -69,6 +75,7 @@ impl<'a> Shape<'a> {
             x: parameters.get(Knob::WorkgroupX).unwrap_or(64),
             vector: parameters.get(Knob::Vector).unwrap_or(1),
             pieces: parameters.get(Knob::Split).unwrap_or(1) as usize,
+            runs: parameters.get(Knob::Schedule) == Some(RUNS),
             lanes: lanes(limits).unwrap_or(1),
             geometry,
         }
@@ -94,13 +101,13 @@ impl<'a> Shape<'a> {
         if self.vector == 4 { wgsl.read("x", &format!("vec4<{name}>")) } else { wgsl.read("x", name) }
     }
 
-    /// Adds every `step`-th element of `result` from `first` on to `acc`.
+    /// Adds every `step`-th element of `result` from `first` to `until` to `acc`; with vectors these are numbers of vectors.
     fn walk(&self) -> String {
         let t = if self.workload.inputs()[0].dtype == DType::F16 { "f32" } else { "" };
         if self.vector == 1 {
             return format!(
                 "let base = result_in(result);\nvar acc = start();\n\
-                 for (var i = first; i < s.depth; i += step) {{ acc = add(acc, {t}(x[base + element_in(i)]), i); }}\n"
+                 for (var i = first; i < until; i += step) {{ acc = add(acc, {t}(x[base + element_in(i)]), i); }}\n"
             );
         }
         let adds = ["x", "y", "z", "w"]
@@ -110,14 +117,32 @@ impl<'a> Shape<'a> {
             .collect::<Vec<_>>()
             .concat();
         format!(
-            "let base = result_in(result) / 4u; let fours = s.depth / 4u;\nvar acc = start();\n\
-             for (var i = first; i < fours; i += step) {{\nlet v = x[base + i];\n{adds}}}\n"
+            "let base = result_in(result) / 4u;\nvar acc = start();\n\
+             for (var i = first; i < until; i += step) {{\nlet v = x[base + i];\n{adds}}}\n"
         )
+    }
+
+    /// What a walk over all elements of a result counts to.
+    fn turns(&self) -> String {
+        format!("s.depth / {}u", self.vector)
+    }
+
+    /// Where the share of piece `index` starts, its step and its end.
+    fn share(&self) -> String {
+        let turns = self.turns();
+        if self.runs {
+            format!(
+                "let run = ({turns} + s.pieces - 1u) / s.pieces;\nlet first = index % s.pieces * run;\n\
+                 let step = 1u; let until = min(first + run, {turns});\n"
+            )
+        } else {
+            format!("let first = index % s.pieces; let step = s.pieces; let until = {turns};\n")
+        }
     }
 
     /// One result from each invocation; truth values four at a time, because they share a word.
     fn each(&self, label: &str) -> Shader {
-        let one = format!("let first = 0u; let step = 1u;\n{}", self.walk());
+        let one = format!("let first = 0u; let step = 1u; let until = {};\n{}", self.turns(), self.walk());
         self.input(self.shader(label.into())).write("y", self.fold.output).main(self.by_invocation(&one))
     }
 
@@ -139,7 +164,8 @@ impl<'a> Shape<'a> {
     /// One result from each workgroup, through its memory.
     fn workgroup(&self, label: &str) -> Shader {
         let body = format!(
-            "{GROUP}if (line >= s.results) {{ return; }}\nlet result = line; let first = lane; let step = WX;\n{}{TREE}",
+            "{GROUP}if (line >= s.results) {{ return; }}\nlet result = line; let first = lane; let step = WX; let until = {};\n{}{TREE}",
+            self.turns(),
             self.walk()
         );
         let wgsl = self.input(self.shader(label.into())).write("y", self.fold.output);
@@ -162,10 +188,11 @@ impl<'a> Shape<'a> {
             std::iter::successors(Some(1), |m| Some(m * 2)).take_while(|&m| m < lanes).map(hand).collect();
         let many = self.x / lanes;
         let body = format!(
-            "{GROUP}if (line >= s.results) {{ return; }}\nlet result = line; let first = lane; let step = WX;\n{}{within}\
+            "{GROUP}if (line >= s.results) {{ return; }}\nlet result = line; let first = lane; let step = WX; let until = {};\n{}{within}\
              if (lane_in_subgroup == 0u) {{ part[lane / {lanes}u] = acc; }}\nworkgroupBarrier();\n\
              if (lane == 0u) {{\nvar whole = part[0];\nfor (var i = 1u; i < {many}u; i++) {{ whole = join(whole, part[i]); }}\n\
              y[result_out(result)] = finish(whole);\n}}",
+            self.turns(),
             self.walk()
         );
         let wgsl = self.input(self.shader(label.into())).write("y", self.fold.output);
@@ -176,7 +203,8 @@ impl<'a> Shape<'a> {
     fn stages(&self, label: &str) -> [Shader; 2] {
         let body = format!(
             "{GROUP}let index = line * WX + lane;\nif (index >= s.results * s.pieces) {{ return; }}\n\
-             let result = index / s.pieces; let first = index % s.pieces; let step = s.pieces;\n{}parts[index] = acc;",
+             let result = index / s.pieces;\n{}{}parts[index] = acc;",
+            self.share(),
             self.walk()
         );
         let first = self.input(self.shader(format!("{label}: pieces"))).write("parts", "Acc").main(body);
@@ -281,7 +309,11 @@ impl WebGpuKernel for Reduce {
         let space = ParameterSpace::single().axis(Knob::Vector, vector);
         let space = match self.who {
             Who::TwoStages => {
-                space.axis(Knob::WorkgroupX, &[64]).axis(Knob::Split, &[4096, 1024, MOST_PIECES as u32])
+                let space = space.axis(Knob::WorkgroupX, &[64]);
+                let space = space.axis(Knob::Split, &[4096, 1024, MOST_PIECES as u32]);
+                // Software drivers, whose subgroups are the CPU's vectors, read through its caches.
+                let cached = lanes(limits).is_some_and(|n| n <= 8);
+                space.axis(Knob::Schedule, if cached { &[RUNS, 0] } else { &[0, RUNS] })
             }
             _ => space.axis(Knob::WorkgroupX, &[64, 256]),
         };

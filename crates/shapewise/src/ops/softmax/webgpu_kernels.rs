@@ -55,9 +55,18 @@ for (var half = WX / 2u; half > 0u; half /= 2u) {
 let whole = settled(part[0]);
 ";
 
-/// Invocations of a workgroup.
-fn width(parameters: &Parameters) -> u32 {
-    parameters.get(Knob::WorkgroupX).unwrap_or(64)
+/// Invocations of a workgroup, and elements of a load.
+#[derive(Clone, Copy)]
+struct Point {
+    x: u32,
+    vector: u32,
+}
+
+impl Point {
+    fn of(parameters: &Parameters) -> Self {
+        let get = |knob, otherwise| parameters.get(knob).unwrap_or(otherwise);
+        Self { x: get(Knob::WorkgroupX, 64), vector: get(Knob::Vector, 1) }
+    }
 }
 
 fn lanes(limits: &WebGpuLimits) -> Option<u32> {
@@ -66,7 +75,7 @@ fn lanes(limits: &WebGpuLimits) -> Option<u32> {
 
 impl Softmax {
     /// The entry point; `name` is the type of the output.
-    fn body(&self, geometry: &Geometry, x: u32, name: &str) -> String {
+    fn body(&self, geometry: &Geometry, point: Point, name: &str) -> String {
         let result = if geometry.attributes.log { LOGARITHM } else { "weight(v, whole.most) / whole.sum" };
         let (first, step) = if self.who == Who::Invocation { ("0u", "1u") } else { ("lane", "WX") };
         let walk = format!("for (var i = {first}; i < s.n; i += {step})");
@@ -80,57 +89,105 @@ impl Softmax {
                 "{GROUP}if (line >= s.rows) {{ return; }}\nlet row = line;\n{ROW}var acc = start();\n\
                  {walk} {{ acc = add(acc, {read}); }}\n{TREE}{walk} {{ let v = {read}; y[start_out + i * s.step_out] = {name}({result}); }}"
             ),
-            Who::Registers | Who::Subgroup => self.held(geometry, x, name),
+            Who::Registers | Who::Subgroup => self.held(geometry, point, name),
         }
     }
 
     /// The row in registers: each element is loaded once, and its exponential is worked out once.
-    fn held(&self, geometry: &Geometry, x: u32, name: &str) -> String {
-        let count = geometry.n.div_ceil(x as usize);
-        let log = geometry.attributes.log;
-        let mut text = format!("{GROUP}if (line >= s.rows) {{ return; }}\nlet row = line;\n{ROW}");
-        let there = |j: usize| format!("lane + {}u < s.n", j as u32 * x);
+    fn held(&self, geometry: &Geometry, point: Point, name: &str) -> String {
+        let Point { x, vector } = point;
+        let count = geometry.n.div_ceil((x * vector) as usize) as u32;
+        let mut text = format!(
+            "{GROUP}if (line >= s.rows) {{ return; }}\nlet row = line;\n{ROW}let from = start_in / {vector}u; let to = start_out / {vector}u;\n\
+             let last = lane + {}u; let there = last < s.n / {vector}u;\n",
+            (count - 1) * x
+        );
+        let at = |j: u32| if j + 1 == count { "last".into() } else { format!("(lane + {}u)", j * x) };
+        for j in 0..count - 1 {
+            let _ = writeln!(text, "let v{j} = {V}(x[from + {} * s.step_in]);", at(j));
+        }
+        // Of all rows that need this many turns, only the last turn may lack elements.
+        let _ = writeln!(
+            text,
+            "let v{} = select({V}(from_bits(0xff800000u)), {V}(x[from + select(0u, last, there) * s.step_in]), there);",
+            count - 1
+        );
+        // NaN is never the largest; a row with one sums up to it all the same.
+        let _ = writeln!(text, "var most_of = {V}(from_bits(0xff800000u));");
         for j in 0..count {
-            let at = format!("min(lane + {}u, s.n - 1u)", j as u32 * x);
-            let _ = writeln!(
-                text,
-                "let v{j} = select(from_bits(0xff800000u), f32(x[start_in + {at} * s.step_in]), {});",
-                there(j)
-            );
+            let _ = writeln!(text, "most_of = select(most_of, v{j}, v{j} > most_of);");
         }
-        text.push_str("var most = v0;\n");
-        for j in 1..count {
-            let _ = writeln!(text, "most = select(most, v{j}, v{j} > most || is_nan(most));");
+        let _ = writeln!(text, "let most = most_part(most_of);\nvar sum_of = {V}(0.0);");
+        for j in 0..count - 1 {
+            let _ = writeln!(text, "let e{j} = weights(v{j}, most);\nsum_of += e{j};");
         }
-        // NaN is never the largest; a row of nothing else sums up to it all the same.
-        text.push_str("most = select(most, from_bits(0xff800000u), is_nan(most));\nvar sum = 0.0;\n");
-        for j in 0..count {
-            let _ = writeln!(text, "let e{j} = select(0.0, weight(v{j}, most), {});\nsum += e{j};", there(j));
-        }
-        text.push_str("var acc = Acc(most, sum);\n");
-        if self.who == Who::Registers {
-            text.push_str(TREE);
-        } else {
-            for mask in std::iter::successors(Some(1), |m| Some(m * 2)).take_while(|&m| m < x) {
-                let _ = writeln!(
-                    text,
-                    "acc = join(acc, Acc(subgroupShuffleXor(acc.most, {mask}u), subgroupShuffleXor(acc.sum, {mask}u)));"
-                );
-            }
-            text.push_str("let whole = settled(acc);\n");
-        }
+        let _ = writeln!(
+            text,
+            "let e{0} = select({V}(0.0), weights(v{0}, most), there);\nsum_of += e{0};\nvar acc = Acc(most, sum_part(sum_of));",
+            count - 1
+        );
+        text.push_str(&self.joined(x));
         text.push_str("let share = weight(most, whole.most) / whole.sum;\n");
         for j in 0..count {
-            let value = if log { LOGARITHM.into() } else { format!("e{j} * share") };
-            let _ = writeln!(
-                text,
-                "if ({}) {{ let v = v{j}; y[start_out + (lane + {}u) * s.step_out] = {name}({value}); }}",
-                there(j),
-                j as u32 * x
-            );
+            let value = if geometry.attributes.log { LOGARITHM.into() } else { format!("e{j} * share") };
+            let store = format!("let v = v{j}; y[to + {} * s.step_out] = {name}({value});", at(j));
+            let _ = if j + 1 == count {
+                writeln!(text, "if (there) {{ {store} }}")
+            } else {
+                writeln!(text, "{{ {store} }}")
+            };
         }
         text
     }
+
+    /// `whole` of what the invocations of a row have.
+    fn joined(&self, x: u32) -> String {
+        if self.who == Who::Registers {
+            return TREE.into();
+        }
+        let mut text = String::new();
+        for mask in std::iter::successors(Some(1), |m| Some(m * 2)).take_while(|&m| m < x) {
+            let _ = writeln!(
+                text,
+                "acc = join(acc, Acc(subgroupShuffleXor(acc.most, {mask}u), subgroupShuffleXor(acc.sum, {mask}u)));"
+            );
+        }
+        text + "let whole = settled(acc);\n"
+    }
+}
+
+/// What an invocation holds at once, as shaders name it.
+const V: &str = "Values";
+
+/// `Values`, and what becomes of their parts.
+fn values(vector: u32) -> &'static str {
+    if vector == 4 { FOURS } else { SINGLES }
+}
+
+const SINGLES: &str = "
+alias Values = f32;
+fn weights(v: Values, most: f32) -> Values { return weight(v, most); }
+fn most_part(v: Values) -> f32 { return v; }
+fn sum_part(v: Values) -> f32 { return v; }
+";
+
+const FOURS: &str = "
+alias Values = vec4<f32>;
+fn weights(v: Values, most: f32) -> Values { return select(exp(v - most), Values(1.0), v == Values(most)); }
+fn most_part(v: Values) -> f32 {
+    let two = select(v.xy, v.zw, v.zw > v.xy);
+    return select(two.x, two.y, two.y > two.x);
+}
+fn sum_part(v: Values) -> f32 { return (v.x + v.y) + (v.z + v.w); }
+";
+
+/// Whether rows are runs of whole fours.
+fn by_four(geometry: &Geometry) -> bool {
+    let whole = |n: usize| n.is_multiple_of(4);
+    geometry.input == 1
+        && geometry.output == 1
+        && whole(geometry.n)
+        && geometry.rows.iter().all(|axis| whole(axis.input) && whole(axis.output))
 }
 
 /// The logarithm of the weight of `v`.
@@ -184,15 +241,22 @@ impl WebGpuKernel for Softmax {
     }
 
     fn space(&self, workload: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
-        let n = Geometry::of(workload).n;
+        let geometry = Geometry::of(workload);
+        let n = geometry.n;
         let widths: Vec<u32> = match self.who {
             Who::Subgroup => vec![lanes(limits).unwrap_or(1)],
             Who::Registers => vec![32, 64, 128, 256],
             Who::Invocation => vec![64, 8],
             Who::Workgroup => vec![64, 256],
         };
-        ParameterSpace::single().axis(Knob::WorkgroupX, &widths).constrained(|p| {
-            let x = width(p);
+        let space = ParameterSpace::single().axis(Knob::WorkgroupX, &widths);
+        let space = match self.who {
+            Who::Invocation | Who::Workgroup => space,
+            _ if by_four(&geometry) => space.axis(Knob::Vector, &[4, 1]),
+            _ => space.axis(Knob::Vector, &[1]),
+        };
+        space.constrained(|p| {
+            let Point { x, .. } = Point::of(p);
             let held =
                 self.who != Who::Registers || (n <= HELD * x as usize && (x == 32 || n > x as usize / 2));
             fits(limits, [x, 1, 1], 8 * x) && held
@@ -207,24 +271,24 @@ impl WebGpuKernel for Softmax {
 
     fn plan(&self, workload: &Workload, parameters: &Parameters, _: &WebGpuLimits) -> Plan {
         let geometry = Geometry::of(workload);
-        let (rows, x) = (geometry.count(), width(parameters));
+        let (rows, point) = (geometry.count(), Point::of(parameters));
+        let Point { x, vector } = point;
         if rows * geometry.n == 0 {
             return Plan::default();
         }
         let name = element(workload.outputs()[0].dtype);
+        let name = if vector == 4 { format!("vec4<{name}>") } else { name.into() };
         let numbers = geometry.numbers();
-        let text = format!(
-            "const WX = {x}u;\nfn is_nan(x: f32) -> bool {{ return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }}\n{ONLINE}{}",
-            axes::places("row", &geometry.rows)
-        );
+        let text =
+            format!("const WX = {x}u;\n{ONLINE}{}{}", values(vector), axes::places("row", &geometry.rows));
         let wgsl =
-            Wgsl::new(self.name, [x, 1, 1]).read("x", name).write("y", name).numbers(&numbers).with(text);
+            Wgsl::new(self.name, [x, 1, 1]).read("x", &name).write("y", &name).numbers(&numbers).with(text);
         let (wgsl, groups) = match self.who {
             Who::Invocation => (wgsl, rows.div_ceil(x as usize)),
             Who::Workgroup | Who::Registers => (wgsl.shared("part", "Acc", 8, x), rows),
             Who::Subgroup => (wgsl.subgroups(), rows),
         };
-        let shader = wgsl.main(self.body(&geometry, x, name));
+        let shader = wgsl.main(self.body(&geometry, point, &name));
         let run = dispatch(0, &[Place::Operand(0), Place::Operand(1)], &numbers, line_of_groups(groups));
         Plan { shaders: vec![shader], scratch: vec![], dispatches: vec![run] }
     }
