@@ -119,7 +119,25 @@ fn sensed(state: &SystemState) -> String {
             known(state.power_limit, " W")
         ),
     ];
-    lines.join("\n") + "\n"
+    let gpus = state.gpus.iter().map(|gpu| {
+        let why: Vec<String> =
+            gpu.throttle.iter().flatten().map(|t| format!("{t:?}").to_lowercase()).collect();
+        let held = if why.is_empty() { String::new() } else { format!(", held down by {}", why.join(", ")) };
+        format!(
+            "    {:<15} load {}, memory {} of {} left, {} of {}, {} of {}, {} of {}{held}",
+            gpu.name.as_deref().unwrap_or("GPU"),
+            percent(gpu.load),
+            gigabytes(gpu.memory_available),
+            gigabytes(gpu.memory_total),
+            known(gpu.temperature, " °C"),
+            known(gpu.temperature_limit, " °C"),
+            known(gpu.power, " W"),
+            known(gpu.power_limit, " W"),
+            gigahertz(gpu.clock),
+            gigahertz(gpu.clock_limit)
+        )
+    });
+    lines.into_iter().chain(gpus).collect::<Vec<_>>().join("\n") + "\n"
 }
 
 fn text(info: &DeviceInfo) -> String {
@@ -162,7 +180,7 @@ fn measured(peaks: &Peaks) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shapewise::sensors::PowerMode;
+    use shapewise::sensors::{GpuState, PowerMode, Throttle};
 
     #[test]
     fn what_sensors_do_not_tell_is_unknown() {
@@ -179,5 +197,10 @@ mod tests {
         let text = sensed(&state);
         assert!(text.contains("71.2 °C") && text.contains("slowed down by heat"), "{text}");
         assert!(text.contains("on battery at 50.0 %, mode saving"), "{text}");
+        let throttle = Some(vec![Throttle::Power, Throttle::Heat]);
+        let gpu = GpuState { name: Some("A".into()), power: Some(219.5), throttle, ..Default::default() };
+        let text = sensed(&SystemState { gpus: vec![gpu], ..Default::default() });
+        assert!(text.contains("A               load unknown"), "{text}");
+        assert!(text.contains("219.5 W of unknown") && text.contains("held down by power, heat"), "{text}");
     }
 }

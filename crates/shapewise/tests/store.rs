@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 
 use shapewise::device::Fingerprint;
 use shapewise::ops::WorkloadKey;
-use shapewise::store::{Evidence, EvidenceId, MemoryStore, Pinned, SqliteStore, Store, open_or_memory};
+use shapewise::store::{
+    Evidence, EvidenceId, MemoryStore, Pinned, Refused, SqliteStore, Store, open_or_memory,
+};
 
 /// A folder that goes away with its test.
 struct Folder(PathBuf);
@@ -143,11 +145,44 @@ fn files_of_the_first_schema_are_read_as_they_are_and_brought_up_to_date_when_wr
     let (here, workload) = (device("cpu-0123456789abcdef"), WorkloadKey::from_bits(7));
     let read = SqliteStore::open_read_only(folder.file()).unwrap();
     assert_eq!(read.load_workload(&here, workload).unwrap().len(), 2);
+    assert_eq!(read.refused(&here, workload).unwrap(), [], "it had no such table");
     drop(read);
     assert_eq!(version(), 1);
     let store = SqliteStore::open(folder.file()).unwrap();
     assert_eq!((version(), store.schema()), (3, 3));
     assert_eq!(store.load_workload(&here, workload).unwrap(), all(&store));
+}
+
+#[test]
+fn what_was_refused_is_kept_for_its_workload_until_it_is_old() {
+    each("refused", |store| {
+        let (this, other) = (device("cpu-this"), device("cpu-other"));
+        let workload = WorkloadKey::from_bits(5);
+        let refused = |parameters: &str, reason: &str, at: i64| Refused {
+            workload,
+            kernel: "cpu::matmul::mine".into(),
+            source: u64::MAX,
+            parameters: parameters.into(),
+            reason: reason.into(),
+            at,
+        };
+        store.refuse(&this, &refused("threads=1", "not today", 10)).unwrap();
+        store.refuse(&this, &refused("threads=2", "wrong answer", 20)).unwrap();
+        store.refuse(&this, &refused("threads=1", "did not return", 30)).unwrap();
+        let mut known = store.refused(&this, workload).unwrap();
+        known.sort_by_key(|r| r.at);
+        assert_eq!(
+            known,
+            [refused("threads=2", "wrong answer", 20), refused("threads=1", "did not return", 30)]
+        );
+        assert_eq!(store.refused(&other, workload).unwrap(), []);
+        assert_eq!(store.refused(&this, WorkloadKey::from_bits(6)).unwrap(), []);
+        assert_eq!(store.prune(25).unwrap(), 0, "rows of evidence are counted");
+        assert_eq!(store.refused(&this, workload).unwrap().len(), 1);
+        let long = "é".repeat(5000);
+        store.refuse(&this, &refused("threads=3", &long, 40)).unwrap();
+        assert!(store.refused(&this, workload).unwrap().iter().any(|r| r.reason.starts_with("éé")));
+    });
 }
 
 #[test]

@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use crate::device::{BackendKind, Caches, DeviceInfo};
 use crate::modelling::Terms;
-use crate::ops::{Cost, Kernel, Operation, OperationKind, Parameters, Refusals, TensorDesc, Workload};
+use crate::ops::{
+    Constraint, Cost, Kernel, Operation, OperationKind, Parameters, Refusals, TensorDesc, Workload,
+};
 use crate::tensor::DType;
 use crate::{Error, Result};
 
@@ -139,18 +141,20 @@ pub(super) fn default_kernel(
     workload: &Workload,
     device: &DeviceInfo,
 ) -> Result<(&'static dyn Kernel, Parameters, Cost)> {
-    let mut refusals: Vec<(String, Refusals)> = Vec::new();
-    for &kernel in workload.kind().kernels() {
-        match kernel.supports(workload, device) {
-            Ok(()) => {
-                let space = kernel.space(workload, device);
-                if let Some(point) = space.points().first() {
-                    return Ok((kernel, point.clone(), kernel.cost(workload, point, device)));
-                }
-            }
-            Err(why) => refusals.push((kernel.name().to_owned(), why)),
+    let kernels = workload.kind().kernels();
+    // Reasons are put into words only when nobody accepts: most kernels of a list want other instructions.
+    let lacks = |c: &Constraint| matches!(c, Constraint::Isa(isa) if !device.isas.contains(isa));
+    for &kernel in kernels.iter().filter(|k| !k.constraints().iter().any(lacks)) {
+        if kernel.supports(workload, device).is_ok()
+            && let Some(point) = kernel.space(workload, device).points().first()
+        {
+            return Ok((kernel, point.clone(), kernel.cost(workload, point, device)));
         }
     }
+    let refusal = |kernel: &&'static dyn Kernel| {
+        Some((kernel.name().to_owned(), kernel.supports(workload, device).err()?))
+    };
+    let refusals: Vec<(String, Refusals)> = kernels.iter().filter_map(refusal).collect();
     Err(Error::NoKernel { workload: workload.to_string(), refusals })
 }
 

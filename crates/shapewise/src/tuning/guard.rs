@@ -75,8 +75,8 @@ impl GuardedTrial {
             reason: format!("its thread could not be started: {error}"),
         })?;
         // The judge may be any candidate.
-        let longest = (0..self.task.candidates.len()).map(|p| self.limit_of(p)).max();
-        match answers.recv_timeout(longest.unwrap_or(self.limit)) {
+        let longest = (0..self.task.candidates.len()).map(|p| self.limit_of(p)).max().unwrap_or(self.limit);
+        match answers.recv_timeout(longest) {
             Ok(Answer::Ready(ready)) => ready.map(|()| Worker { points, answers }),
             _ => Err(Error::KernelFailed {
                 kernel: "what the others are compared with".into(),
