@@ -98,18 +98,18 @@ impl Softmax {
         let Point { x, vector } = point;
         let count = geometry.n.div_ceil((x * vector) as usize) as u32;
         let mut text = format!(
-            "{GROUP}if (line >= s.rows) {{ return; }}\nlet row = line;\n{ROW}let from = start_in / {vector}u; let to = start_out / {vector}u;\n\
+            "{GROUP}if (line >= s.rows) {{ return; }}\nlet row = line;\n{ROW}let first_in = start_in / {vector}u; let first_out = start_out / {vector}u;\n\
              let last = lane + {}u; let there = last < s.n / {vector}u;\n",
             (count - 1) * x
         );
         let at = |j: u32| if j + 1 == count { "last".into() } else { format!("(lane + {}u)", j * x) };
         for j in 0..count - 1 {
-            let _ = writeln!(text, "let v{j} = {V}(x[from + {} * s.step_in]);", at(j));
+            let _ = writeln!(text, "let v{j} = {V}(x[first_in + {} * s.step_in]);", at(j));
         }
         // Of all rows that need this many turns, only the last turn may lack elements.
         let _ = writeln!(
             text,
-            "let v{} = select({V}(from_bits(0xff800000u)), {V}(x[from + select(0u, last, there) * s.step_in]), there);",
+            "let v{} = select({V}(from_bits(0xff800000u)), {V}(x[first_in + select(0u, last, there) * s.step_in]), there);",
             count - 1
         );
         // NaN is never the largest; a row with one sums up to it all the same.
@@ -130,7 +130,7 @@ impl Softmax {
         text.push_str("let share = weight(most, whole.most) / whole.sum;\n");
         for j in 0..count {
             let value = if geometry.attributes.log { LOGARITHM.into() } else { format!("e{j} * share") };
-            let store = format!("let v = v{j}; y[to + {} * s.step_out] = {name}({value});", at(j));
+            let store = format!("let v = v{j}; y[first_out + {} * s.step_out] = {name}({value});", at(j));
             let _ = if j + 1 == count {
                 writeln!(text, "if (there) {{ {store} }}")
             } else {
