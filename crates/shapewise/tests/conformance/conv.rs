@@ -57,7 +57,10 @@ fn lines() -> impl Strategy<Value = Vec<Line>> {
     let three = (1usize..30, 1usize..30, 0usize..2)
         .prop_map(|(h, w, p)| [h, w].map(|n| (n + 2, 3, 1, 1, (p, p))).to_vec());
     let one = (1usize..20, 1usize..20).prop_map(|(h, w)| [h, w].map(|n| (n, 1, 1, 1, (0, 0))).to_vec());
-    prop_oneof![4 => prop::collection::vec(line(), 1..4), 3 => three, 3 => one]
+    // Kernels so large that transforms pay.
+    let large = (16usize..30, 16usize..30, 9usize..14)
+        .prop_map(|(h, w, k)| [h, w].map(|n| (n, k, 1, 1, (k / 2, k / 2))).to_vec());
+    prop_oneof![4 => prop::collection::vec(line(), 1..4), 3 => three, 3 => one, 1 => large]
 }
 
 fn cases() -> impl Strategy<Value = Case> {

@@ -1,13 +1,17 @@
 //! What the kernels execute, counted from how they cut a convolution.
 
+use super::cpu_direct_kernels as direct;
+use super::cpu_fourier::Grid;
+use super::cpu_fourier_kernels as fourier;
 use super::cpu_kernels::{Plan, blocks_of};
 use super::cpu_winograd_kernels as winograd;
 use super::geometry::{Geometry, attributes};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
+use crate::ops::fft::FftKind;
 use crate::ops::matmul::cpu_micro::tile_shape;
 use crate::ops::matmul::plan::Sizes;
-use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
+use crate::ops::{ComputeUnit, Cost, Kernel, Knob, Parameters, Traffic, Workload};
 use crate::tensor::DType;
 
 /// The type that a workload is computed in.
@@ -139,6 +143,85 @@ pub(super) fn winograd(
         plan.share.outer * g.groups * tiles.panels() * if plan.few { tiles.blocks.blocks } else { 1 };
     let cost = Cost::new(operations, unit, traffic).split(threads, pieces.max(1));
     Cost { forks: plan.share.forks(g.n, 2), scratch: plan.scratch(&g) * 4, ..cost }
+}
+
+/// Tiles of outputs by vectors of channels, inputs read where they lie.
+pub(super) fn direct(workload: &Workload, parameters: &Parameters, device: &DeviceInfo, isa: Isa) -> Cost {
+    let g = Geometry::of(workload);
+    let dtype = computed(workload);
+    let unit = ComputeUnit { dtype, isa: Some(isa) };
+    if g.is_empty() {
+        return Cost::new(0.0, unit, Traffic::default());
+    }
+    let (threads, bias) = (parameters.threads(), attributes(workload).bias);
+    let plan = if dtype == DType::F64 {
+        direct::Plan::new::<f64>(&g, isa, bias, threads)
+    } else {
+        direct::Plan::new::<f32>(&g, isa, bias, threads)
+    };
+    let cut = &plan.cut;
+    let (size, images) = (dtype.size() as f64, (g.n * g.groups) as f64);
+    let lanes = isa.register_bytes() as f64 / size;
+    let [whole, others] = cut.tiles(&g).map(|tiles| tiles as f64);
+    let (k, width, blocks) = (cut.k as f64, cut.width as f64, cut.blocks as f64);
+    let steps = images * (whole + others) * blocks * k;
+    let sums = steps * width * cut.block as f64;
+    // One element at a time: inputs of outputs at the border, results that are not neighbours, packed weights.
+    let copied = images * others * width * k;
+    let spread = if g.y[1] == 1 { 0.0 } else { images * (g.o * g.pixels()) as f64 };
+    let packed = g.groups as f64 * blocks * k * cut.block as f64;
+    let weights = blocks * k * cut.block as f64 * size;
+    let streamed = Traffic::pass(images * (whole + others) * weights, weights, &device.caches);
+    let traffic = Traffic {
+        l1: size * (steps * (cut.block as f64 + width) + 2.0 * (copied + spread + packed)),
+        l2: streamed.l2 + size * 2.0 * packed,
+        l3: streamed.l3,
+        memory: memory(workload, device),
+    };
+    let operations = 2.0 * sums + (copied + spread + packed) * 2.0 * lanes;
+    let cost = Cost::new(operations, unit, traffic).split(threads, plan.tasks(&g));
+    Cost { forks: 2 * cost.forks, scratch: plan.scratch(&g) * dtype.size(), ..cost }
+}
+
+/// Products of spectra between transforms by `transform`.
+pub(super) fn fourier(
+    workload: &Workload,
+    parameters: &Parameters,
+    device: &DeviceInfo,
+    isa: Isa,
+    transform: &dyn Kernel,
+) -> Cost {
+    let g = Geometry::of(workload);
+    let dtype = computed(workload);
+    let unit = ComputeUnit { dtype, isa: Some(isa) };
+    if g.is_empty() {
+        return Cost::new(0.0, unit, Traffic::default());
+    }
+    let threads = parameters.threads();
+    let plan = fourier::Plan::new(&g, threads);
+    let (grid, size) = (&plan.grid, dtype.size() as f64);
+    let forward = grid.transform(FftKind::RealForward, dtype == DType::F64);
+    let one = forward.map(|w| transform.cost(&w, &Parameters::new(), device));
+    let (each, moved) = one.map_or((0.0, Traffic::default()), |one| (one.operations, one.traffic));
+    let transforms = Grid::transforms(&g);
+    let times = |traffic: Traffic, n: f64| Traffic {
+        l1: n * traffic.l1,
+        l2: n * traffic.l2,
+        l3: n * traffic.l3,
+        memory: n * traffic.memory,
+    };
+    let pairs = (g.n * g.groups) as f64 * (g.o * g.c) as f64 * grid.bins() as f64;
+    // An image's spectrum, the weights' and the sum are read and the sum is written for every pair; all images of a
+    // group come by for every channel of the result.
+    let spectra = (g.n * g.c) as f64 * 2.0 * grid.bins() as f64 * size;
+    let multiplied = Traffic::pass(8.0 * pairs * size, spectra, &device.caches);
+    let filled = Traffic::pass(2.0 * transforms * grid.points() as f64 * size, 0.0, &device.caches);
+    let whole = Traffic { memory: memory(workload, device), ..Traffic::default() };
+    let traffic = times(moved, transforms) + multiplied + filled + whole;
+    let operations = transforms * (each + 2.0 * grid.points() as f64) + 8.0 * pairs;
+    let tasks = (g.groups * g.o).min(g.n * g.groups * g.c);
+    let cost = Cost::new(operations, unit, traffic).split(threads, tasks.max(1));
+    Cost { forks: 2 * cost.forks, scratch: plan.scratch(&g) * dtype.size(), ..cost }
 }
 
 /// Single channels along planes or along channels.

@@ -46,12 +46,11 @@ kernels! {
 const NEEDS: &str =
     "a kernel of one element without stride, padding or groups, and pixels that are evenly apart";
 
-impl Pointwise {
-    fn product(&self) -> &'static dyn Kernel {
-        let reference = matmul::KERNELS.len() - 1;
-        let found = matmul::KERNELS.iter().find(|kernel| kernel.name() == self.product);
-        *found.unwrap_or(&matmul::KERNELS[reference])
-    }
+/// One of matmul's kernels.
+pub(super) fn product_named(name: &str) -> &'static dyn Kernel {
+    let reference = matmul::KERNELS.len() - 1;
+    let found = matmul::KERNELS.iter().find(|kernel| kernel.name() == name);
+    *found.unwrap_or(&matmul::KERNELS[reference])
 }
 
 impl Kernel for Pointwise {
@@ -64,7 +63,7 @@ impl Kernel for Pointwise {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_pointwise.rs", "geometry.rs") ^ self.product().source()
+        source_hash!("cpu_pointwise.rs", "geometry.rs") ^ product_named(self.product).source()
     }
 
     fn variant(&self) -> Variant {
@@ -73,19 +72,20 @@ impl Kernel for Pointwise {
 
     fn supports(&self, workload: &Workload, device: &DeviceInfo) -> Result<(), Refusals> {
         match product_of(workload) {
-            Some(product) => self.product().supports(&product, device),
+            Some(product) => product_named(self.product).supports(&product, device),
             None => Err(Refusals::one(Refusal::Shape(NEEDS.into()))),
         }
     }
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        product_of(workload).map_or_else(ParameterSpace::single, |w| self.product().space(&w, device))
+        product_of(workload)
+            .map_or_else(ParameterSpace::single, |w| product_named(self.product).space(&w, device))
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
         // Asked for what it supports; anything else would cost what the plain loops do.
         match product_of(workload) {
-            Some(product) => self.product().cost(&product, parameters, device),
+            Some(product) => product_named(self.product).cost(&product, parameters, device),
             None => super::cpu_reference::REFERENCE.cost(workload, parameters, device),
         }
     }
@@ -97,7 +97,7 @@ impl Kernel for Pointwise {
         let operands = inputs.chain(&call.outputs);
         let pointers: ArrayVec<*mut u8, MAX_OPERANDS> = operands.map(Operand::address).collect();
         // Operands are the same memory, only seen as matrices.
-        self.product().launch(&mut Call::new(&product, call.parameters, &pointers, call.cpu()))
+        product_named(self.product).launch(&mut Call::new(&product, call.parameters, &pointers, call.cpu()))
     }
 }
 
@@ -108,7 +108,7 @@ fn product_of(workload: &Workload) -> Option<Workload> {
     if !plain || g.groups != 1 || attributes.transposed {
         return None;
     }
-    let (x, y) = (apart(&g.input, &g.x)?, apart(&g.output, &g.y)?);
+    let (x, y) = (apart(&g.input, &g.x[2..])?, apart(&g.output, &g.y[2..])?);
     let (inputs, output) = (workload.inputs(), &workload.outputs()[0]);
     let desc = |of: &TensorDesc, shape: [usize; 3], strides: [isize; 3]| {
         let (shape, strides) = (Shape::new(&shape).ok()?, Strides::new(&strides).ok()?);
@@ -126,11 +126,11 @@ fn product_of(workload: &Workload) -> Option<Workload> {
     Some(Workload::new(Operation::Matmul(fused), &operands, &[to]))
 }
 
-/// The one distance between neighbouring pixels, where there is one.
-fn apart(sizes: &[usize; 3], strides: &[isize; 5]) -> Option<isize> {
+/// The one distance between neighbours in row-major order, where there is one.
+pub(super) fn apart(sizes: &[usize], strides: &[isize]) -> Option<isize> {
     let (mut distance, mut next) = (1, None);
-    for axis in (0..3).rev().filter(|&axis| sizes[axis] != 1) {
-        let stride = strides[2 + axis];
+    for axis in (0..sizes.len()).rev().filter(|&axis| sizes[axis] != 1) {
+        let stride = strides[axis];
         match next {
             None => distance = stride,
             Some(wanted) if wanted != stride => return None,

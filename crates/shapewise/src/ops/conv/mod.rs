@@ -7,8 +7,13 @@ mod api;
 mod cost;
 mod cpu_depthwise;
 mod cpu_depthwise_kernels;
+mod cpu_direct;
+mod cpu_direct_kernels;
+mod cpu_fourier;
+mod cpu_fourier_kernels;
 mod cpu_gemm;
 mod cpu_ground;
+mod cpu_im2col;
 mod cpu_image;
 mod cpu_interleave;
 mod cpu_keep;
@@ -161,8 +166,20 @@ pub static KERNELS: &[&dyn Kernel] = &[
     &cpu_winograd_kernels::PORTABLE_F4,
     &cpu_winograd_kernels::PORTABLE_F2,
     &cpu_kernels::AVX512_GEMM,
+    &cpu_direct_kernels::AVX512,
+    &cpu_fourier_kernels::AVX512,
+    &cpu_im2col::AVX512_PACKED,
     &cpu_kernels::AVX2_GEMM,
+    &cpu_direct_kernels::AVX2,
+    &cpu_fourier_kernels::AVX2,
+    &cpu_im2col::AVX2_PACKED,
     &cpu_kernels::NEON_GEMM,
+    &cpu_direct_kernels::NEON,
+    &cpu_fourier_kernels::NEON,
+    &cpu_im2col::NEON_PACKED,
     &cpu_kernels::PORTABLE_GEMM,
+    &cpu_direct_kernels::PORTABLE,
+    &cpu_fourier_kernels::PORTABLE,
+    &cpu_im2col::PORTABLE_PACKED,
     &cpu_reference::REFERENCE,
 ];

@@ -68,6 +68,8 @@ fn layers_of_every_kind_and_type() {
         (&[1, 6, 9, 10], &[4, 3, 2, 3], o().groups(2).dilation(2).paddings(&[(0, 3), (2, 1)])),
         (&[3, 2, 10], &[4, 2, 3], o().same().stride(2)),
         (&[1, 2, 5, 6, 7], &[3, 2, 3, 2, 3], o().padding(1).stride(2)),
+        (&[2, 4, 20, 23], &[4, 2, 11, 9], o().padding(4).groups(2)),
+        (&[1, 2, 15, 16], &[3, 2, 5, 7], o().padding(6).dilation(2)),
         (&[1, 1, 1, 1], &[1, 1, 1, 1], o()),
         (&[2, 3, 4, 4], &[2, 3, 3, 3], o().padding(4).dilation(3)),
         (&[1, 0, 4, 4], &[2, 0, 3, 3], o().padding(1)),
@@ -97,6 +99,30 @@ fn check_unless_empty(rt: &Runtime, workload: &Workload) -> usize {
         return 0;
     }
     check(rt, workload)
+}
+
+#[test]
+fn infinities_stay_where_they_belong_and_small_kernels_are_not_transformed() {
+    let rt = runtime();
+    let mut values = vec![1.0f32; 40 * 40];
+    values[0] = f32::INFINITY;
+    let x = TensorView::from_slice(&values, &[1, 1, 40, 40]).unwrap();
+    let large = Tensor::full(0.5f32, &[1, 1, 15, 15]).unwrap();
+    let workload = ask(&rt, DType::F32, false, &[1, 1, 40, 40], &[1, 1, 15, 15], &ConvOptions::new());
+    let mut forced = 0;
+    for kernel in KERNELS.iter().filter(|k| k.name().ends_with("_fft")) {
+        if kernel.supports(&workload, rt.device().info()).is_err() {
+            continue;
+        }
+        let only = rt.with_kernel(kernel.name()).unwrap();
+        let found = only.conv2d(x, &large, &ConvOptions::new()).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(found[0].to_bits(), f32::INFINITY.to_bits(), "{}", kernel.name());
+        assert!(found[1..].iter().all(|y| (y - 112.5).abs() < 1e-3), "{}", kernel.name());
+        let small = only.conv2d(x, &Tensor::full(0.5f32, &[1, 1, 3, 3]).unwrap(), &ConvOptions::new());
+        assert!(small.unwrap_err().to_string().contains("fewer operations"), "{}", kernel.name());
+        forced += 1;
+    }
+    assert!(forced > 0);
 }
 
 #[test]
