@@ -10,7 +10,7 @@ use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPlan, MemoryPool};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
 use crate::error::{Error, Result};
 use crate::modelling::Training;
-use crate::ops::{Call, Operation, OperationKind, Request, Workload};
+use crate::ops::{Asked, Call, OperationKind, Request, Workload};
 use crate::selection::{
     self, AdaptiveKernelSelector, Candidate, Entry, Explanation, KernelRegistry, Knowledge, LaunchFailure,
     Limits, Policy, ScoreWeights, SelectionAlgorithm,
@@ -283,6 +283,7 @@ impl Runtime {
     }
 
     /// Memory for a result.
+    #[inline]
     pub(crate) fn allocate(&self, shape: &Shape, dtype: DType) -> Result<Tensor> {
         Tensor::uninitialised(self.device().memory(), shape, dtype)
     }
@@ -291,10 +292,9 @@ impl Runtime {
     #[inline]
     pub(crate) fn ask<'a>(
         &self,
-        operation: Operation,
+        operation: impl Into<Asked<'a>>,
         fill: impl FnOnce(&mut Request<'a>) -> Result<()>,
     ) -> Result<()> {
-        // Requests are large; filling one where it lies is what keeps a small call short.
         let mut request = Request::new(operation);
         fill(&mut request)?;
         self.execute(&request)
@@ -335,7 +335,8 @@ impl Runtime {
         workload: &Workload,
         pointers: &[*mut u8],
     ) -> Result<(), LaunchFailure> {
-        let mut call = Call::new(workload, &candidate.parameters, pointers, &self.selector.knowledge.device);
+        let mut call = Call::empty(workload, &candidate.parameters, &self.selector.knowledge.device);
+        call.fill(pointers);
         selection::run_caught(&candidate.kernel, &mut call)
     }
 
@@ -425,6 +426,10 @@ impl Runtime {
     /// The slow path: a workload seen for the first time.
     #[cold]
     fn execute_new(&self, request: &Request<'_>) -> Result<()> {
+        if request.pointers.is_empty() {
+            let reason = "the request has no operands; add inputs and outputs".into();
+            return Err(Error::InvalidArgument { operation: "execute", reason });
+        }
         let entry = self.selector.entry(&request.workload())?;
         self.run(&entry, &request.pointers)
     }

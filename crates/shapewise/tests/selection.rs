@@ -8,7 +8,7 @@ use shapewise::backends::cpu::MemoryError;
 use shapewise::device::DeviceInfo;
 use shapewise::ops::{
     Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Operation, OperationKind, ParameterSpace,
-    Parameters, Refusal, Refusals, Traffic, Variant, Workload,
+    Parameters, Refusal, Refusals, Request, Traffic, Variant, Workload,
 };
 use shapewise::selection::Limits;
 use shapewise::{DType, Error, Runtime, Tensor};
@@ -311,6 +311,27 @@ fn an_unknown_kernel_names_those_there_are() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_request_without_operands_is_an_error() {
+    let rt = runtime();
+    let done = rt.execute(&Request::new(Operation::Copy));
+    assert!(matches!(&done, Err(Error::InvalidArgument { reason, .. }) if reason.contains("no operands")));
+    assert_eq!(rt.decisions(), 0);
+}
+
+#[test]
+fn an_operation_that_is_lent_is_the_same_request() {
+    let rt = runtime();
+    let (a, _) = numbers();
+    let workload = rt.workloads(|rt| rt.neg(&a)).unwrap().remove(0);
+    let (mut own, mut lent) = (Request::new(*workload.operation()), Request::new(workload.operation()));
+    for request in [&mut own, &mut lent] {
+        request.input(&a.view());
+    }
+    assert_eq!(own.workload(), lent.workload());
+    assert_eq!(own.workload().operation(), workload.operation());
 }
 
 #[test]

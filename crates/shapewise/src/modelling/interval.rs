@@ -9,7 +9,9 @@ const BUCKETS: usize = 7;
 
 /// The bucket of a predicted time.
 pub(super) fn bucket(seconds: f64) -> usize {
-    (seconds * 1e6).max(1.0).log10().ceil().clamp(0.0, (BUCKETS - 1) as f64) as usize
+    // The borders in microseconds; counting them is much quicker than a logarithm.
+    const BORDERS: [f64; BUCKETS - 1] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5];
+    BORDERS.iter().filter(|&&border| seconds * 1e6 > border).count()
 }
 
 /// Sorted scores of predictions for shapes the model never saw, by bucket.

@@ -227,12 +227,13 @@ impl OperationModel {
             (near, weighed)
         });
         let level = self.level.get();
-        let mut logs: Vec<f32> = queries.iter().map(|q| q.baseline.ln() as f32 + BEHIND).collect();
+        let baselines: Vec<f32> = queries.iter().map(|q| q.baseline.ln() as f32).collect();
+        let mut logs: Vec<f32> = baselines.iter().map(|baseline| baseline + BEHIND).collect();
         if let Some(learned) = &self.learned {
             let features: Vec<Features> = queries.iter().map(|q| q.features).collect();
             learned.predict(&features, &mut logs);
         }
-        for (query, mut log) in queries.iter().zip(logs) {
+        for ((query, baseline), mut log) in queries.iter().zip(baselines).zip(logs) {
             let mut basis = if self.learned.is_some() { Basis::Learned } else { Basis::Roofline };
             if let Some((near, weighed)) = &near {
                 let variant = query.features.variant();
@@ -247,21 +248,21 @@ impl OperationModel {
                     }
                 }
             }
-            out.push(self.finish(query, log, basis, level));
+            let log = baseline + (log - baseline).clamp(self.bounds.0, self.bounds.1);
+            out.push(self.finish(&query.features, log, basis, level));
         }
     }
 
-    fn finish(&self, query: &Query, log: f32, basis: Basis, level: f32) -> Prediction {
-        let baseline = query.baseline.ln() as f32;
-        let log = baseline + (log - baseline).clamp(self.bounds.0, self.bounds.1);
+    fn finish(&self, features: &Features, log: f32, basis: Basis, level: f32) -> Prediction {
         let seconds = f64::from(log).exp();
-        let spread = self.spreads.of(&query.features);
+        let spread = self.spreads.of(features);
         let quantile = self.scores.quantile(seconds, level);
         let half = quantile.map_or(FAR_BEHIND - BEHIND, |q| q * spread);
+        let reach = f64::from(half).exp();
         Prediction {
             seconds,
-            low: f64::from(log - half).exp(),
-            high: f64::from(log + half).exp(),
+            low: seconds / reach,
+            high: seconds * reach,
             // An interval that no score stands behind has no calibrated share.
             confidence: quantile.map_or(0.0, |_| f64::from(self.level.target())),
             basis,

@@ -7,12 +7,12 @@ use rustc_hash::FxBuildHasher;
 
 use super::Features;
 use super::features::at;
+use crate::backends::cpu::simd::{Isa, Simd, SimdTask};
 
 /// Shapes that are asked.
 const NEAREST: usize = 6;
 /// Sizes, strides and the element type make the distance.
 const COORDINATES: usize = at::SIZE_COUNT + 7;
-const _: () = assert!(COORDINATES.is_multiple_of(4), "distances are added up in fours");
 
 /// How far neighbours reach and how much they count.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,8 @@ pub(super) struct Reach {
 /// Residuals by shape and candidate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Neighbours {
-    places: Vec<[f32; COORDINATES]>,
+    /// Each coordinate of all shapes side by side, so that distances to all of them are computed in vectors.
+    places: [Vec<f32>; COORDINATES],
     attributes: Vec<f32>,
     hashes: HashMap<u64, u32, FxBuildHasher>,
     residuals: HashMap<u64, Residual, FxBuildHasher>,
@@ -63,10 +64,12 @@ impl Near {
 impl Neighbours {
     /// Adds a measurement's residuals.
     pub fn add(&mut self, shape: u64, features: &Features, residual: Residual) {
-        let next = self.places.len() as u32;
+        let next = self.attributes.len() as u32;
         let place = *self.hashes.entry(shape).or_insert(next);
         if place == next {
-            self.places.push(coordinates(features));
+            for (places, here) in self.places.iter_mut().zip(coordinates(features)) {
+                places.push(here);
+            }
             self.attributes.push(features.0[at::ATTRIBUTE]);
         }
         let mean = self.residuals.entry(key(place, features.variant())).or_default();
@@ -79,18 +82,16 @@ impl Neighbours {
 
     /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.attributes.is_empty()
     }
 
     /// The nearest shapes, with their squared distances; the shape itself apart.
     pub fn near(&self, shape: u64, features: &Features) -> Near {
         let exact = self.hashes.get(&shape).copied();
-        let here = coordinates(features);
-        let attribute = features.0[at::ATTRIBUTE];
+        let (here, attribute) = (coordinates(features), features.0[at::ATTRIBUTE]);
+        let distances = Isa::best().run_narrow(Distances { all: self, here, attribute });
         let mut places = ArrayVec::<(u32, f32), NEAREST>::new();
-        for (i, (place, &other)) in self.places.iter().zip(&self.attributes).enumerate() {
-            // Another function on the same sizes is as far as sizes four times as large.
-            let distance = distance(&here, place) + if attribute == other { 0.0 } else { 4.0 };
+        for (i, distance) in distances.into_iter().enumerate() {
             if Some(i as u32) == exact || places.is_full() && places[NEAREST - 1].1 <= distance {
                 continue;
             }
@@ -121,15 +122,34 @@ impl Neighbours {
     }
 }
 
-/// The squared distance, in four sums that the CPU adds at once.
-fn distance(a: &[f32; COORDINATES], b: &[f32; COORDINATES]) -> f32 {
-    let mut sums = [0.0; 4];
-    for (a, b) in a.as_chunks::<4>().0.iter().zip(b.as_chunks::<4>().0) {
-        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
-            *sum += (a - b) * (a - b);
+/// The squared distances of all shapes from one.
+struct Distances<'a> {
+    all: &'a Neighbours,
+    here: [f32; COORDINATES],
+    attribute: f32,
+}
+
+impl SimdTask for Distances<'_> {
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // must melt into a function compiled for the instruction set
+    #[allow(clippy::needless_range_loop)] // one index for several arrays
+    fn run<S: Simd>(self, _: S) -> Vec<f32> {
+        let attributes = &self.all.attributes[..];
+        let mut out = vec![0.0f32; attributes.len()];
+        for i in 0..attributes.len() {
+            // Another function on the same sizes is as far as sizes four times as large.
+            out[i] = if attributes[i] == self.attribute { 0.0 } else { 4.0 };
         }
+        for c in 0..COORDINATES {
+            let (places, here) = (&self.all.places[c][..attributes.len()], self.here[c]);
+            for i in 0..places.len() {
+                out[i] += (places[i] - here) * (places[i] - here);
+            }
+        }
+        out
     }
-    sums.iter().sum()
 }
 
 fn key(place: u32, variant: u32) -> u64 {

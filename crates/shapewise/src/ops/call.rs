@@ -1,6 +1,7 @@
 //! One call: the request an operation builds, and what a kernel gets.
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 
 use arrayvec::ArrayVec;
 
@@ -9,10 +10,47 @@ use super::{ALIGNMENT, KernelError, MAX_OPERANDS, Operation, Parameters, Workloa
 use crate::backends::cpu::{CpuDevice, Operand};
 use crate::tensor::{DType, Element, Layout, TensorView, TensorViewMut};
 
+/// The operation of a request: its own, or one that outlives it and need not be copied.
+#[derive(Debug)]
+pub enum Asked<'a> {
+    /// The request's own.
+    Own(Operation),
+    /// Somebody else's.
+    Lent(&'a Operation),
+}
+
+impl From<Operation> for Asked<'_> {
+    #[inline]
+    fn from(operation: Operation) -> Self {
+        Self::Own(operation)
+    }
+}
+
+impl<'a> From<&'a Operation> for Asked<'a> {
+    #[inline]
+    fn from(operation: &'a Operation) -> Self {
+        Self::Lent(operation)
+    }
+}
+
+impl Deref for Asked<'_> {
+    type Target = Operation;
+
+    #[inline]
+    fn deref(&self) -> &Operation {
+        match self {
+            Self::Own(operation) => operation,
+            Self::Lent(operation) => operation,
+        }
+    }
+}
+
 /// What an operation asks the runtime to compute: a workload and the memory it is about.
+///
+/// Requests are large: they are filled where they lie, because moving one costs more than a small kernel.
 #[derive(Debug)]
 pub struct Request<'a> {
-    operation: Operation,
+    operation: Asked<'a>,
     pub(crate) words: Words,
     pub(crate) pointers: ArrayVec<*mut u8, MAX_OPERANDS>,
     memory: PhantomData<&'a mut [u8]>,
@@ -21,11 +59,9 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// An operation without operands yet; inputs are added first, then outputs.
     #[inline]
-    pub fn new(operation: Operation) -> Self {
-        let mut request =
-            Self { operation, words: Words::new(), pointers: ArrayVec::new(), memory: PhantomData };
-        request.words.operation(&operation);
-        request
+    pub fn new(operation: impl Into<Asked<'a>>) -> Self {
+        let operation = operation.into();
+        Self { operation, words: Words::new(), pointers: ArrayVec::new(), memory: PhantomData }
     }
 
     /// The next input.
@@ -69,14 +105,24 @@ impl<'a> Request<'a> {
         self.words.set_in_place();
     }
 
+    /// Writes the operation before the first operand; in `new` it would make the request move.
+    #[inline]
+    fn begin(&mut self) {
+        if self.pointers.is_empty() {
+            self.words.operation(&self.operation);
+        }
+    }
+
     #[inline]
     fn push(&mut self, first: *mut u8, dtype: DType, layout: &Layout) {
+        self.begin();
         self.words.operand(dtype, is_aligned(first), &layout.shape, &layout.strides);
         self.pointers.push(first);
     }
 
     #[inline]
     fn push_line(&mut self, first: *mut u8, dtype: DType, len: usize) {
+        self.begin();
         self.words.line(dtype, is_aligned(first), len);
         self.pointers.push(first);
     }
@@ -84,7 +130,7 @@ impl<'a> Request<'a> {
     /// A known workload on memory of its layouts.
     pub(crate) fn again(workload: &Workload, pointers: &[*mut u8]) -> Self {
         Self {
-            operation: *workload.operation(),
+            operation: Asked::Own(*workload.operation()),
             words: Words::of(workload),
             pointers: pointers.iter().copied().collect(),
             memory: PhantomData,
@@ -93,7 +139,7 @@ impl<'a> Request<'a> {
 
     /// The workload.
     pub fn workload(&self) -> Workload {
-        self.words.workload(self.operation)
+        self.words.workload(*self.operation)
     }
 }
 
@@ -117,26 +163,34 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// `pointers` are the first elements of the workload's operands, in its order.
-    #[inline]
     pub(crate) fn new(
         workload: &'a Workload,
         parameters: &'a Parameters,
         pointers: &[*mut u8],
         device: &'a CpuDevice,
     ) -> Self {
-        let mut call =
-            Self { workload, parameters, inputs: ArrayVec::new(), outputs: ArrayVec::new(), device };
-        let mut inputs = workload.inputs().len();
-        for (&first, desc) in pointers.iter().zip(workload.operands()) {
-            let operand = Operand::new(first, desc);
-            if inputs > 0 {
-                call.inputs.push(operand);
-                inputs -= 1;
-            } else {
-                call.outputs.push(operand);
-            }
-        }
+        let mut call = Self::empty(workload, parameters, device);
+        call.fill(pointers);
         call
+    }
+
+    /// A call without operands yet. Like a request it is filled where it lies.
+    #[inline]
+    pub(crate) fn empty(workload: &'a Workload, parameters: &'a Parameters, device: &'a CpuDevice) -> Self {
+        Self { workload, parameters, inputs: ArrayVec::new(), outputs: ArrayVec::new(), device }
+    }
+
+    /// The first elements of the workload's operands, in its order.
+    #[inline]
+    pub(crate) fn fill(&mut self, pointers: &[*mut u8]) {
+        let (inputs, outputs) = (self.workload.inputs(), self.workload.outputs());
+        let (read, written) = pointers.split_at(inputs.len().min(pointers.len()));
+        for (&first, desc) in read.iter().zip(inputs) {
+            self.inputs.push(Operand::new(first, desc));
+        }
+        for (&first, desc) in written.iter().zip(outputs) {
+            self.outputs.push(Operand::new(first, desc));
+        }
     }
 
     /// The CPU that runs the kernel: threads and scratch memory.

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::backends::cpu::ALIGNMENT;
 pub use activation::Activation;
-pub use call::{Call, Request};
+pub use call::{Asked, Call, Request};
 pub use cost::{ComputeUnit, Cost, Traffic};
 pub use kernel::{Constraint, Kernel, KernelError, Refusal, Refusals, Variant};
 pub use key::WorkloadKey;

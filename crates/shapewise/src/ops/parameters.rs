@@ -109,8 +109,10 @@ impl ParameterSpace {
     /// Crosses the points so far with each value of another tunable.
     #[must_use]
     pub fn axis(self, knob: Knob, values: &[u32]) -> Self {
-        let points =
-            self.points.iter().flat_map(|p| values.iter().map(|&v| p.clone().with(knob, v))).collect();
+        let mut points = Vec::with_capacity(self.points.len() * values.len());
+        for point in &self.points {
+            points.extend(values.iter().map(|&value| point.clone().with(knob, value)));
+        }
         Self { points }
     }
 

@@ -25,6 +25,9 @@ pub struct Limits {
     pub check: Option<Duration>,
 }
 
+/// Candidates that memory is taken for at once: no operation has more on two threads (`shapewise regret` counts them).
+const USUAL: usize = 32;
+
 /// A kernel at one point of its parameter space.
 #[derive(Clone)]
 pub struct Candidate {
@@ -104,10 +107,11 @@ impl Candidates {
         device: &DeviceInfo,
         limits: &Limits,
     ) -> Self {
-        let mut out = Self::default();
+        let mut out = Self { accepted: Vec::with_capacity(USUAL), refused: Vec::with_capacity(USUAL / 2) };
         let mut roofs = Roofs::new(device.peaks.as_ref());
+        let suspicious = registry.has_quarantined();
         for kernel in kernels {
-            if let Some(why) = registry.quarantined(kernel.name()) {
+            if let Some(why) = suspicious.then(|| registry.quarantined(kernel.name())).flatten() {
                 out.refused.push((kernel, Refusals::one(Refusal::Quarantined(why))));
                 continue;
             }

@@ -85,10 +85,9 @@ impl Explanation {
     ) -> Self {
         let candidates = &considered.candidates;
         let decided = &candidates.accepted[considered.decision.index];
-        // A published choice is what runs; without one, what would be picked now.
-        let (chosen, reason) = entry.map_or((decided, &considered.decision.reason), |entry| {
-            (&entry.choice.candidate, &entry.choice.reason)
-        });
+        // A published choice is what runs, or who leads its race; without one, what would be picked now.
+        let (chosen, reason) = entry
+            .map_or_else(|| (decided.clone(), considered.decision.reason.clone()), |entry| entry.running());
         let mut explained: Vec<_> = candidates
             .accepted
             .iter()
@@ -118,7 +117,7 @@ impl Explanation {
             refusals: refusals.collect(),
             chosen,
             parameters,
-            reason: reason.clone(),
+            reason,
             stage: match entry {
                 None => Stage::New,
                 Some(entry) if entry.trials.is_some() => Stage::Racing,

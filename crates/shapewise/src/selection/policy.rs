@@ -25,6 +25,13 @@ pub struct Situation<'a> {
     pub last: Option<(&'a str, &'a str)>,
 }
 
+impl Situation<'_> {
+    /// Bytes of all operands, at least one.
+    fn bytes(&self) -> f64 {
+        self.workload.bytes().max(1) as f64
+    }
+}
+
 /// A way to choose; users may bring their own.
 pub trait Policy: Send + Sync {
     /// Its name in explanations.
@@ -89,17 +96,23 @@ impl Default for ScoreWeights {
 
 impl ScoreWeights {
     /// The score of a candidate, smaller is better; infinite if nothing is known about its time.
-    fn score(&self, guess: Option<Prediction>, candidate: &Candidate, situation: &Situation<'_>) -> f64 {
+    fn score(
+        &self,
+        guess: Option<Prediction>,
+        candidate: &Candidate,
+        operands: f64,
+        last: Option<(&str, &str)>,
+    ) -> f64 {
         let measured = candidate.measured.map(|m| m.seconds.ln());
         let log_time = match (guess.map(|p| p.seconds.ln()), measured) {
             (Some(predicted), Some(measured)) => predicted + self.history * (measured - predicted),
             (predicted, measured) => measured.or(predicted).unwrap_or(f64::INFINITY),
         };
-        let operands = situation.workload.bytes().max(1) as f64;
-        let memory = (candidate.cost.scratch as f64 / operands).ln_1p();
+        let scratch = candidate.cost.scratch;
+        let memory = if scratch > 0 { (scratch as f64 / operands).ln_1p() } else { 0.0 };
         let traffic = &candidate.cost.traffic;
         let beyond = if traffic.l1 > 0.0 { (traffic.l3 / traffic.l1).min(1.0) } else { 0.0 };
-        let switched = situation.last.is_some_and(|(kernel, parameters)| !candidate.is(kernel, parameters));
+        let switched = last.is_some_and(|(kernel, parameters)| !candidate.is(kernel, parameters));
         self.time * log_time
             + self.memory * memory
             + self.cache * beyond
@@ -126,7 +139,8 @@ impl Policy for ScoreBased {
     }
 
     fn decide(&self, situation: &Situation<'_>) -> Decision {
-        least(situation, "least score", |c| self.weights.score(c.counted(), c, situation))
+        let operands = situation.bytes();
+        least(situation, "least score", |c| self.weights.score(c.counted(), c, operands, situation.last))
     }
 }
 
@@ -171,8 +185,9 @@ impl Policy for Hybrid {
     }
 
     fn decide(&self, situation: &Situation<'_>) -> Decision {
+        let operands = situation.bytes();
         least(situation, "least score of learned and counted times", |c| {
-            self.weights.score(Self::guess(c), c, situation)
+            self.weights.score(Self::guess(c), c, operands, situation.last)
         })
     }
 }

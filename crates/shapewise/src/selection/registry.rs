@@ -123,6 +123,11 @@ impl KernelRegistry {
         self.changed();
     }
 
+    /// Whether any kernel is out.
+    pub(crate) fn has_quarantined(&self) -> bool {
+        !read(&self.quarantine).is_empty()
+    }
+
     /// Why a kernel is out, if it is.
     pub fn quarantined(&self, name: &str) -> Option<String> {
         read(&self.quarantine).get(name).cloned()

@@ -3,7 +3,6 @@
 use super::trials::Trials;
 use super::{Budget, Candidate, Policy, Situation};
 use crate::ops::Workload;
-use crate::tracking::{Measured, Timings};
 
 /// What happened to one workload.
 #[derive(Clone, Debug)]
@@ -64,10 +63,9 @@ pub fn replay(
     }
     out.settled = trials.finished().then_some(made);
     for result in trials.results() {
-        let Some(timings) = Timings::of(&result.times) else { continue };
-        let i = index(&candidates, &result.candidate);
-        let Timings { seconds, samples, spread, .. } = timings;
-        candidates[i].measured = Some(Measured { seconds, samples, spread });
+        let Some(judged) = result.judged() else { continue };
+        let i = index(&candidates, &judged);
+        candidates[i].measured = judged.measured;
         candidates[i].predicted = policy.believe(&candidates[i]);
     }
     let measured: Vec<usize> = (0..candidates.len()).filter(|&i| candidates[i].measured.is_some()).collect();

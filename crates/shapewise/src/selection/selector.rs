@@ -9,7 +9,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::modelling::{AccuracyReport, Anomaly};
-use crate::ops::{OperationKind, Request, Workload};
+use crate::ops::{OperationKind, Request, Workload, WorkloadKey};
 use crate::store::{Pinned, unix_ms};
 use crate::tracking::{self, Accuracy, History, KernelStatistics, Measurement, Models, Observed, Timings};
 
@@ -171,13 +171,7 @@ impl AdaptiveKernelSelector {
             let refusals = candidates.refusals();
             return Err(Error::NoKernel { workload: workload.to_string(), refusals });
         }
-        knowledge.models.load().attach(workload, key, &mut candidates.accepted);
-        for candidate in &mut candidates.accepted {
-            if !candidate.kernel.is_custom() || self.is_checked(candidate, &history) {
-                candidate.measured = history.measured(candidate.kernel.name(), &candidate.parameters);
-            }
-            candidate.predicted = self.policy.believe(candidate);
-        }
+        self.predict(workload, key, &history, &mut candidates.accepted);
         let last = history.current();
         let situation = Situation {
             workload,
@@ -201,6 +195,25 @@ impl AdaptiveKernelSelector {
         Ok(Considered { candidates, decision, history, judge })
     }
 
+    /// Gives candidates what the models, their history and the policy say about their times.
+    fn predict(
+        &self,
+        workload: &Workload,
+        key: WorkloadKey,
+        history: &History,
+        candidates: &mut [Candidate],
+    ) {
+        self.knowledge.models.load().attach(workload, key, candidates);
+        // On a new workload nobody has run, and every candidate need not ask.
+        let ran = !history.is_empty();
+        for candidate in candidates {
+            if ran && (!candidate.kernel.is_custom() || self.is_checked(candidate, history)) {
+                candidate.measured = history.measured(candidate.kernel.name(), &candidate.parameters);
+            }
+            candidate.predicted = self.policy.believe(candidate);
+        }
+    }
+
     /// Every candidate at every point that a tuner may measure; the one that runs today is the first.
     pub(crate) fn wide(&self, workload: &Workload) -> Result<Vec<Candidate>> {
         let knowledge = &*self.knowledge;
@@ -208,13 +221,7 @@ impl AdaptiveKernelSelector {
         candidates.accepted.swap(0, decision.index);
         candidates.widen(workload, knowledge.info(), &knowledge.limits);
         let mut all = candidates.accepted;
-        knowledge.models.load().attach(workload, workload.key(), &mut all);
-        for candidate in &mut all {
-            if !candidate.kernel.is_custom() || self.is_checked(candidate, &history) {
-                candidate.measured = history.measured(candidate.kernel.name(), &candidate.parameters);
-            }
-            candidate.predicted = self.policy.believe(candidate);
-        }
+        self.predict(workload, workload.key(), &history, &mut all);
         let refused = knowledge.refused(workload.key());
         let is_refused = |c: &Candidate| {
             // One whose code has changed since is tried again.
@@ -344,15 +351,17 @@ impl AdaptiveKernelSelector {
 
     /// Ends a race: what was measured becomes evidence, and the policy decides with it.
     pub(crate) fn settle(&self, entry: &Entry, trials: &Trials) {
-        let mut candidates = Vec::new();
-        for Trial { candidate, times, .. } in trials.results() {
-            let Some(timings) = Timings::of(times) else { continue };
+        let (mut candidates, mut judged) = (Vec::new(), Vec::new());
+        for trial in trials.results() {
+            let Trial { candidate, times, .. } = trial;
+            let (Some(timings), Some(as_judged)) = (Timings::of(times), trial.judged()) else { continue };
             let parameters = candidate.parameters.to_string();
             entry.history.replace(candidate.kernel.name(), &parameters, &timings);
             let mut candidate = candidate.clone();
             candidate.measured = entry.history.measured(candidate.kernel.name(), &candidate.parameters);
             candidate.predicted = self.policy.believe(&candidate);
             self.learn(entry, &Arc::new(candidate.clone()), timings);
+            judged.push(Candidate { predicted: candidate.predicted, ..as_judged });
             candidates.push(candidate);
         }
         if candidates.is_empty() {
@@ -362,7 +371,7 @@ impl AdaptiveKernelSelector {
         let last = entry.history.current();
         let situation = Situation {
             workload: &entry.workload,
-            candidates: &candidates,
+            candidates: &judged,
             last: last.as_ref().map(|(kernel, parameters)| (&**kernel, &**parameters)),
         };
         let decision = self.policy.decide(&situation);

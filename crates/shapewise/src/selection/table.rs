@@ -77,6 +77,21 @@ impl Entry {
 }
 
 impl Entry {
+    /// The candidate that calls run and why: while a race is on, the one that leads it.
+    pub fn running(&self) -> (Candidate, String) {
+        let Choice { candidate, reason } = &self.choice;
+        // Never waits: whoever holds the race is running one of its turns.
+        let trials = self.trials.as_ref().and_then(|trials| trials.try_lock().ok());
+        let leading = trials.as_ref().and_then(|trials| trials.leading());
+        leading.map_or_else(
+            || (Candidate::clone(candidate), reason.clone()),
+            |(leader, rounds)| {
+                let rounds = if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds") };
+                (leader.clone(), format!("leads the race on this workload's own calls after {rounds}"))
+            },
+        )
+    }
+
     /// Kernel, parameters and calls of everything that ran under this entry.
     pub fn executions(&self) -> Vec<(String, String, u64)> {
         let row = |candidate: &Candidate, calls: u64| {
@@ -199,5 +214,31 @@ impl DecisionTable {
     pub fn entries(&self) -> Vec<Arc<Entry>> {
         let all = |shard: &ArcSwap<Shard>| shard.load().slots.iter().flatten().cloned().collect::<Vec<_>>();
         self.0.iter().flat_map(all).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::candidates::tests::made_up;
+    use super::super::policy::tests::workload;
+    use super::*;
+
+    #[test]
+    fn while_a_race_is_on_its_leader_is_told() {
+        let candidates = [made_up(1, 1e-3, 1.5), made_up(2, 1.1e-3, 1.5)];
+        let choice = Choice { candidate: Arc::new(candidates[0].clone()), reason: "least score".into() };
+        let trials = Trials::new(&candidates, 0, |_| true);
+        let entry = Entry::new(Arc::new(workload()), 0, choice, trials, Arc::default(), false);
+        let (first, reason) = entry.running();
+        assert_eq!((first.parameters.threads(), &*reason), (1, "least score"));
+        // A rehearsal and a round of two calls each: what was predicted to be slower turns out to be faster.
+        for _ in 0..6 {
+            let mut trials = entry.trials.as_ref().unwrap().lock().unwrap();
+            let seconds = if trials.turn().parameters.threads() == 1 { 2e-3 } else { 1e-3 };
+            trials.record(seconds);
+        }
+        let (leader, reason) = entry.running();
+        assert_eq!(leader.parameters.threads(), 2);
+        assert_eq!(reason, "leads the race on this workload's own calls after 1 round");
     }
 }

@@ -65,6 +65,7 @@ impl Tensor {
     }
 
     /// Memory from a pool that the caller is about to overwrite: it holds whatever was there last.
+    #[inline]
     pub(crate) fn uninitialised(pool: &MemoryPool, shape: &Shape, dtype: DType) -> Result<Self> {
         let bytes = shape
             .elements()?

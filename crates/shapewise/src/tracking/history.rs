@@ -177,6 +177,11 @@ impl History {
         track.add(timings);
     }
 
+    /// Whether anything was noted about a candidate.
+    pub fn is_empty(&self) -> bool {
+        self.lock().tracks.is_empty()
+    }
+
     /// What a candidate took.
     pub fn measured(&self, kernel: &str, parameters: &Parameters) -> Option<Measured> {
         let inner = self.lock();

@@ -3,13 +3,14 @@
 //! A tree is then a short list of (feature, threshold) and a table of leaves, and a batch goes through it level by
 //! level in loops that vectorise.
 
+use crate::backends::cpu::simd::{Isa, Simd, SimdTask};
 use crate::modelling::example::check;
 use crate::modelling::features::at;
 use crate::modelling::{Example, FEATURES, Features, Model, ModelError};
 
 /// Bins per feature: about the number of distinct sizes that a hundred shapes have.
 const BINS: usize = 48;
-/// Candidates that go through the trees together: as many as fill two registers of the least machine.
+/// Candidates that go through the trees together: as many as fill a register of 256 bits.
 const LANES: usize = 8;
 
 /// How the trees are grown.
@@ -72,11 +73,30 @@ impl GradientBoosting {
     /// Candidates that share the workload's part of the features.
     fn predict_run(&self, batch: &[Features], out: &mut [f32]) {
         let mut groups: Vec<Group> = batch.chunks(LANES).map(|few| Group::new(self, few)).collect();
-        let shared = &batch[0].0;
-        let depth = self.settings.depth;
-        for (questions, leaves) in
-            self.questions.chunks_exact(depth).zip(self.leaves.chunks_exact(1 << depth))
-        {
+        Isa::best().run_narrow(Walk { model: self, shared: &batch[0].0, groups: &mut groups });
+        for (out, group) in out.chunks_mut(LANES).zip(&groups) {
+            out.copy_from_slice(&group.sums[..out.len()]);
+        }
+    }
+}
+
+/// Sends groups of candidates of one workload through all trees.
+struct Walk<'a> {
+    model: &'a GradientBoosting,
+    shared: &'a [f32; FEATURES],
+    groups: &'a mut [Group],
+}
+
+impl SimdTask for Walk<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // must melt into a function compiled for the instruction set
+    #[allow(clippy::needless_range_loop)] // one index for several arrays
+    fn run<S: Simd>(self, _: S) {
+        let depth = self.model.settings.depth;
+        let trees = self.model.questions.chunks_exact(depth).zip(self.model.leaves.chunks_exact(1 << depth));
+        for (questions, leaves) in trees {
             let mut base = 0u32;
             let mut own = 0;
             for question in questions {
@@ -84,24 +104,21 @@ impl GradientBoosting {
                 if feature < at::SHARED {
                     break;
                 }
-                base = base << 1 | u32::from(shared[feature] > question.threshold);
+                base = base << 1 | u32::from(self.shared[feature] > question.threshold);
                 own += 1;
             }
-            for group in &mut groups {
+            for group in &mut *self.groups {
                 let mut index = [base; LANES];
                 for question in &questions[own..] {
                     let column = &group.columns[question.feature as usize];
-                    for (i, &x) in index.iter_mut().zip(column) {
-                        *i = *i << 1 | u32::from(x > question.threshold);
+                    for lane in 0..LANES {
+                        index[lane] = index[lane] << 1 | u32::from(column[lane] > question.threshold);
                     }
                 }
-                for (sum, &i) in group.sums.iter_mut().zip(&index) {
-                    *sum += leaves[i as usize];
+                for lane in 0..LANES {
+                    group.sums[lane] += leaves[index[lane] as usize];
                 }
             }
-        }
-        for (out, group) in out.chunks_mut(LANES).zip(&groups) {
-            out.copy_from_slice(&group.sums[..out.len()]);
         }
     }
 }

@@ -65,9 +65,16 @@ impl Runtime {
     /// # Ok::<(), shapewise::Error>(())
     /// ```
     pub fn elementwise(&self, program: &Program, inputs: &[TensorView<'_>]) -> Result<Tensor> {
+        self.compute(&Operation::Elementwise(*program), program, inputs)
+    }
+
+    /// The same with the program as an operation, which is not copied.
+    fn compute(&self, operation: &Operation, program: &Program, inputs: &[TensorView<'_>]) -> Result<Tensor> {
         let dtype = output_type(program, inputs)?;
         let mut out = self.allocate(&output_shape(inputs)?, dtype)?;
-        self.ask(Operation::Elementwise(*program), |request| fill(request, inputs, out.view_mut()?))?;
+        let mut request = Request::new(operation);
+        fill(&mut request, inputs, out.view_mut()?)?;
+        self.execute(&request)?;
         Ok(out)
     }
 
@@ -78,12 +85,20 @@ impl Runtime {
         inputs: &[TensorView<'a>],
         out: impl Output<'a>,
     ) -> Result<()> {
-        let mut out = out.into_view_mut()?;
+        self.compute_into(&Operation::Elementwise(*program), program, inputs, out.into_view_mut()?)
+    }
+
+    /// The same with the program as an operation, which is not copied.
+    fn compute_into<'a>(
+        &self,
+        operation: &'a Operation,
+        program: &Program,
+        inputs: &[TensorView<'a>],
+        out: TensorViewMut<'a>,
+    ) -> Result<()> {
         check_output(output_type(program, inputs)?, out.dtype())?;
-        let mut request = Request::new(Operation::Elementwise(*program));
-        if !fill_lines(&mut request, inputs, &mut out) {
-            fill_any(&mut request, inputs, out)?;
-        }
+        let mut request = Request::new(operation);
+        fill(&mut request, inputs, out)?;
         self.execute(&request)
     }
 
@@ -172,6 +187,16 @@ impl Runtime {
     }
 }
 
+/// A function as an operation and as its program, both made when this is compiled.
+macro_rules! single {
+    ($function:ident) => {
+        (
+            const { &Operation::Elementwise(Program::single(Function::$function, &[])) },
+            const { &Program::single(Function::$function, &[]) },
+        )
+    };
+}
+
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident $into:ident $in_place:ident $function:ident;)*) => {
         impl Runtime {$(
@@ -181,7 +206,8 @@ macro_rules! binary {
                 a: impl Into<TensorView<'a>>,
                 b: impl Into<TensorView<'b>>,
             ) -> Result<Tensor> {
-                self.elementwise(const { &Program::single(Function::$function, &[]) }, &[a.into(), b.into()])
+                let (operation, program) = single!($function);
+                self.compute(operation, program, &[a.into(), b.into()])
             }
 
             /// The same into a given output.
@@ -191,7 +217,8 @@ macro_rules! binary {
                 b: impl Into<TensorView<'a>>,
                 out: impl Output<'a>,
             ) -> Result<()> {
-                self.elementwise_into(const { &Program::single(Function::$function, &[]) }, &[a.into(), b.into()], out)
+                let (operation, program) = single!($function);
+                self.compute_into(operation, program, &[a.into(), b.into()], out.into_view_mut()?)
             }
 
             /// The same with the first operand overwritten by the result.
@@ -228,7 +255,8 @@ macro_rules! comparison {
                 a: impl Into<TensorView<'a>>,
                 b: impl Into<TensorView<'b>>,
             ) -> Result<Tensor> {
-                self.elementwise(const { &Program::single(Function::$function, &[]) }, &[a.into(), b.into()])
+                let (operation, program) = single!($function);
+                self.compute(operation, program, &[a.into(), b.into()])
             }
         )*}
     };
@@ -254,12 +282,14 @@ macro_rules! unary {
         impl Runtime {$(
             $(#[$doc])*
             pub fn $name<'a>(&self, a: impl Into<TensorView<'a>>) -> Result<Tensor> {
-                self.elementwise(const { &Program::single(Function::$function, &[]) }, &[a.into()])
+                let (operation, program) = single!($function);
+                self.compute(operation, program, &[a.into()])
             }
 
             /// The same into a given output.
             pub fn $into<'a>(&self, a: impl Into<TensorView<'a>>, out: impl Output<'a>) -> Result<()> {
-                self.elementwise_into(const { &Program::single(Function::$function, &[]) }, &[a.into()], out)
+                let (operation, program) = single!($function);
+                self.compute_into(operation, program, &[a.into()], out.into_view_mut()?)
             }
 
             /// The same with the operand overwritten by the result.
@@ -300,6 +330,7 @@ unary! {
 }
 
 /// The operands of a program in canonical form.
+#[inline]
 fn fill<'a>(request: &mut Request<'a>, inputs: &[TensorView<'a>], mut out: TensorViewMut<'a>) -> Result<()> {
     if fill_lines(request, inputs, &mut out) { Ok(()) } else { fill_any(request, inputs, out) }
 }

@@ -30,6 +30,7 @@ impl<'a> Fused<'a> {
         Self::default()
     }
 
+    #[inline]
     fn operation(&self) -> Operation {
         Operation::Matmul(MatmulAttributes { bias: self.bias.is_some(), activation: self.activation })
     }
@@ -90,7 +91,10 @@ impl Runtime {
             None => Sides::new(&a, &b)?.shape,
         };
         let mut out = self.allocate(&shape, a.dtype())?;
-        self.ask(fused.operation(), |request| fill(request, &a, &b, &fused, out.view_mut()?))?;
+        let operation = fused.operation();
+        let mut request = Request::new(&operation);
+        fill(&mut request, &a, &b, &fused, out.view_mut()?)?;
+        self.execute(&request)?;
         Ok(out)
     }
 
@@ -114,7 +118,10 @@ impl Runtime {
         out: TensorViewMut<'a>,
     ) -> Result<()> {
         check(a, b, fused)?;
-        self.ask(fused.operation(), |request| fill(request, a, b, fused, out))
+        let operation = fused.operation();
+        let mut request = Request::new(&operation);
+        fill(&mut request, a, b, fused, out)?;
+        self.execute(&request)
     }
 
     /// Decides a product for tensors of these layouts once; see [`Prepared`]. A bias is the third input of every run.
@@ -261,6 +268,7 @@ impl Sides {
 }
 
 /// What holds for operands of any rank.
+#[inline]
 fn check(a: &TensorView<'_>, b: &TensorView<'_>, fused: &Fused<'_>) -> Result<()> {
     if a.dtype() != b.dtype() {
         return Err(Error::DTypeMismatch { operation: OPERATION, left: a.dtype(), right: b.dtype() });
@@ -288,6 +296,7 @@ fn plain(a: &TensorView<'_>, b: &TensorView<'_>) -> Result<Option<[usize; 2]>> {
     Ok(Some([m, n]))
 }
 
+#[inline]
 fn same_depth(a: &TensorView<'_>, b: &TensorView<'_>, columns: usize, rows: usize) -> Result<()> {
     if columns == rows {
         return Ok(());
@@ -299,6 +308,7 @@ fn same_depth(a: &TensorView<'_>, b: &TensorView<'_>, columns: usize, rows: usiz
     )))
 }
 
+#[inline]
 fn check_bias(dtype: DType, n: usize, fused: &Fused<'_>) -> Result<()> {
     let Some(bias) = &fused.bias else { return Ok(()) };
     if bias.dtype() != dtype {
