@@ -172,8 +172,9 @@ impl SqliteStore {
     /// The next rows after an id.
     fn page(&self, device: Option<&Fingerprint>, after: &[u8]) -> Result<Page> {
         let query = match device {
+            // The plus keeps the index out: its order is not that of pages, so each page would sort the whole table.
             Some(_) => format!(
-                "SELECT {COLUMNS} FROM evidence WHERE id > ?1 AND device = ?2 ORDER BY id LIMIT {PAGE}"
+                "SELECT {COLUMNS} FROM evidence WHERE id > ?1 AND +device = ?2 ORDER BY id LIMIT {PAGE}"
             ),
             None => format!(
                 "SELECT {COLUMNS} FROM evidence WHERE id > ?1 AND ?2 IS NULL ORDER BY id LIMIT {PAGE}"
