@@ -56,10 +56,10 @@ impl Tiles {
             .main(format!(
                 "{GROUP}let index = line * {LINE}u + lane;\nif (index >= s.total) {{ return; }}\n\
                  let quad = index % s.quads; let word = index / s.quads % s.words;\n\
-                 let from = matrix_in(index / s.quads / s.words);\nvar four = vec4<u32>(0u);\n\
+                 let start = matrix_in(index / s.quads / s.words);\nvar four = vec4<u32>(0u);\n\
                  for (var l = 0u; l < 4u; l++) {{\nvar bytes = 0u;\nfor (var i = 0u; i < 4u; i++) {{\n\
                  let row = quad * 4u + l; let p = word * 4u + i;\n\
-                 if (row < s.lines && p < s.k) {{ bytes |= number(from, row, p) << (8u * i); }}\n}}\n\
+                 if (row < s.lines && p < s.k) {{ bytes |= number(start, row, p) << (8u * i); }}\n}}\n\
                  four[l] = bytes;\n}}\npacked[index] = four;"
             ))
     }

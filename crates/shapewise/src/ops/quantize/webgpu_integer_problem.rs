@@ -8,8 +8,8 @@ use crate::ops::{Operation, TensorDesc, Workload};
 use crate::tensor::DType;
 
 /// Where the byte of a number lies; those of four bits lie two in a byte along the lines.
-const BYTES: &str = "from + row * s.line_step + p * s.along";
-const HALVES: &str = "from + p * s.along + row / 2u";
+const BYTES: &str = "start + row * s.line_step + p * s.along";
+const HALVES: &str = "start + p * s.along + row / 2u";
 
 /// One operand: its lines (rows on the left, columns on the right) by quads of four.
 pub struct Side {
@@ -63,7 +63,7 @@ impl Side {
             QuantType::U8 => (BYTES, "extractBits(x[at / 4u], at % 4u * 8u, 8u) ^ 128u"),
             _ => (BYTES, "extractBits(x[at / 4u], at % 4u * 8u, 8u)"),
         };
-        format!("fn number(from: u32, row: u32, p: u32) -> u32 {{\nlet at = {at};\nreturn {value};\n}}\n")
+        format!("fn number(start: u32, row: u32, p: u32) -> u32 {{\nlet at = {at};\nreturn {value};\n}}\n")
     }
 }
 
