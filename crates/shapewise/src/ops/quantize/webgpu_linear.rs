@@ -61,7 +61,8 @@ fn convert(workload: &Workload, attributes: &QuantizeAttributes, walk: &Walk) ->
     let mut side = |there: bool, zero: bool| there.then(|| (next(), if zero { next() } else { "0".into() }));
     let from = side(attributes.from.is_some(), attributes.zero_points[0]);
     let to = side(attributes.to.is_some(), attributes.zero_points[1]);
-    let real = from.map_or("value_at(at)".into(), |(scale, zero)| format!("real_of(value_at(at) - {zero}) * {scale}"));
+    let real = from
+        .map_or("value_at(at)".into(), |(scale, zero)| format!("real_of(value_at(at) - {zero}) * {scale}"));
     let dtype = workload.outputs()[0].dtype;
     let result = match (attributes.to, to) {
         (Some(kind), Some((scale, zero))) => {
