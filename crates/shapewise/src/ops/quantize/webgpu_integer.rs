@@ -100,7 +100,7 @@ impl Tiles {
 
     /// What a tile reads beside the packed operands.
     fn extras(product: &Product) -> Vec<(&'static str, Place)> {
-        let [a, b] = [0, 1].map(|i| &product.sides[i]);
+        let [a, b] = &product.sides;
         let mut extras = Vec::new();
         extras.extend(b.moved().then_some(("a_sums", Place::Scratch(SUMS[0]))));
         extras.extend(a.moved().then_some(("b_sums", Place::Scratch(SUMS[1]))));
@@ -148,7 +148,7 @@ impl Tiles {
 
 /// The function `put` of four neighbouring sums.
 fn put(product: &Product, workload: &Workload) -> String {
-    let [a, b] = [0, 1].map(|i| &product.sides[i]);
+    let [a, b] = &product.sides;
     let (za, zb) = (product.zero(workload, 0, "i"), product.zero(workload, 1, "j"));
     let mut value = String::from("c[l]");
     if a.moved() {

@@ -134,7 +134,7 @@ impl Product {
     /// Bytes of scratch memory.
     pub fn scratch(&self) -> Vec<u64> {
         let of = |quads: usize| 16 * quads.max(1) as u64;
-        let [a, b] = [0, 1].map(|i| &self.sides[i]);
+        let [a, b] = &self.sides;
         let mut bytes: Vec<u64> =
             [a, b].iter().map(|side| of(side.matrices() * self.words() * side.quads())).collect();
         bytes.extend([a, b].iter().map(|side| of(side.matrices() * side.quads())));
@@ -145,7 +145,7 @@ impl Product {
     pub fn numbers(&self, y: &TensorDesc, [gx, gy]: [usize; 2]) -> Numbers {
         let row = y.shape.len() - 2;
         let step = |side: &Side, each: usize| if side.matrices.is_empty() { 0 } else { each };
-        let [a, b] = [0, 1].map(|i| &self.sides[i]);
+        let [a, b] = &self.sides;
         let strides =
             if self.attributes.requantized { [self.n, 1] } else { [stride(y, row), stride(y, row + 1)] };
         let numbers = Numbers::default()
