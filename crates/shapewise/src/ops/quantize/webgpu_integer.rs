@@ -277,10 +277,14 @@ impl WebGpuKernel for Tiles {
     }
 
     fn space(&self, workload: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
-        let rows: &[u32] = if Product::of(workload).m == 1 { &[1] } else { &[4, 8] };
+        let rows: &[u32] = match Product::of(workload).m {
+            1 => &[1],
+            2..=4 => &[4],
+            _ => &[8, 4],
+        };
         ParameterSpace::single()
             .axis(Knob::TileM, rows)
-            .axis(Knob::TileN, &[4, 8])
+            .axis(Knob::TileN, &[8, 4])
             .axis(Knob::WorkgroupX, &[8, 16])
             .axis(Knob::WorkgroupY, &[8, 1])
             .constrained(|p| {
