@@ -246,7 +246,7 @@ fn elementwise() {
 #[test]
 fn webgpu_elementwise() {
     let Some(mut suite) = webgpu::suite(OperationKind::Elementwise, 5, webgpu::FUNCTIONS) else { return };
-    each_again(100, cases(), |case| {
+    each_again(60, cases(), |case| {
         let (dtype, grade) = (webgpu::shorter(case.dtype), webgpu::normal(case.grade));
         let chain = match case.chain {
             Chain::Cast(to) => Chain::Cast(webgpu::shorter(to)),

@@ -162,11 +162,12 @@ fn products() {
 #[test]
 fn webgpu_products() {
     let Some(mut suite) = webgpu::suite(OperationKind::Matmul, 1, webgpu::FUNCTIONS) else { return };
-    each_again(50, cases(), |case| {
+    each_again(30, cases(), |case| {
         let (dtype, grades) = (webgpu::shorter(case.dtype), case.grades.map(webgpu::normal));
         check(&mut suite, &Case { dtype, grades, ..case })
     });
-    suite.finish();
+    // The others are choosy; the unit tests bring what they take.
+    suite.finish_where(|name| name.ends_with("::naive"));
 }
 
 fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {

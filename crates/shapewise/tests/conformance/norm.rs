@@ -95,11 +95,12 @@ fn norms() {
 #[test]
 fn webgpu_norms() {
     let Some(mut suite) = webgpu::suite(OperationKind::Norm, 2, webgpu::FUNCTIONS) else { return };
-    each_again(40, cases(), |case| {
+    each_again(24, cases(), |case| {
         let (dtype, weights) = (webgpu::shorter(case.dtype), webgpu::shorter(case.weights));
         check(&mut suite, &Case { dtype, weights, grade: webgpu::normal(case.grade), ..case })
     });
-    suite.finish();
+    // The others are choosy; the unit tests bring what they take.
+    suite.finish_where(|name| name.ends_with("::each"));
 }
 
 fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {

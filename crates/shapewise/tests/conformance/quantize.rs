@@ -115,7 +115,7 @@ fn quantize() {
 #[test]
 fn webgpu_quantize() {
     let Some(mut suite) = webgpu::suite(OperationKind::Quantize, 5, webgpu::FLUSHED) else { return };
-    each_again(100, conversions(), |case| convert(&mut suite, &case));
+    each_again(40, conversions(), |case| convert(&mut suite, &case));
     suite.finish();
 }
 
@@ -206,7 +206,7 @@ fn integer_products() {
 #[test]
 fn webgpu_integer_products() {
     let Some(mut suite) = webgpu::suite(OperationKind::IntegerMatmul, 5, webgpu::FLUSHED) else { return };
-    each_again(80, products(), |case| multiply(&mut suite, &case));
+    each_again(30, products(), |case| multiply(&mut suite, &case));
     suite.finish();
 }
 
@@ -328,7 +328,7 @@ fn products_with_quantised_weights() {
 fn webgpu_products_with_quantised_weights() {
     let Some(mut suite) = webgpu::suite(OperationKind::QuantizedMatmul, 5, webgpu::FLUSHED) else { return };
     let rt = Runtime::builder().threads(2).without_calibration().build().unwrap();
-    each_again(60, weighted(), |case| weigh(&rt, &mut suite, &case));
+    each_again(30, weighted(), |case| weigh(&rt, &mut suite, &case));
     suite.finish();
 }
 

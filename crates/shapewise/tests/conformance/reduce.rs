@@ -153,11 +153,12 @@ fn reductions() {
 #[test]
 fn webgpu_reductions() {
     let Some(mut suite) = webgpu::suite(OperationKind::Reduce, 2, webgpu::FUNCTIONS) else { return };
-    each_again(80, cases(), |case| {
+    each_again(50, cases(), |case| {
         let (dtype, grade) = (webgpu::shorter(case.dtype), webgpu::normal(case.grade));
         check(&mut suite, &Case { dtype, grade, ..case })
     });
-    suite.finish();
+    // The others are choosy; the unit tests bring what they take.
+    suite.finish_where(|name| name.ends_with("::each"));
 }
 
 fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {

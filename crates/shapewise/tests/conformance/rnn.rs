@@ -80,7 +80,7 @@ fn rnn() {
 #[test]
 fn webgpu_rnn() {
     let Some(mut suite) = webgpu::suite(OperationKind::Rnn, 5, webgpu::FUNCTIONS) else { return };
-    each_again(30, cases(), |case| {
+    each_again(16, cases(), |case| {
         check(&mut suite, &Case { dtype: DType::F32, grade: webgpu::normal(case.grade), ..case })
     });
     suite.finish();

@@ -150,6 +150,10 @@ impl Suite {
                 Ok(true)
             }
             Err(Error::NoKernel { refusals, .. }) => {
+                let wrong = |r: &Refusal| matches!(r, Refusal::Quarantined(_));
+                if let Some((_, why)) = refusals.iter().find(|(_, why)| why.iter().any(wrong)) {
+                    return Err(TestCaseError::fail(format!("{name}: {why}")));
+                }
                 let lacks = |r: &Refusal| matches!(r, Refusal::CpuFeature(_) | Refusal::Missing(_));
                 if refusals.iter().any(|(_, why)| why.iter().any(lacks)) {
                     tally.lacking += 1;

@@ -64,11 +64,12 @@ fn softmax() {
 #[test]
 fn webgpu_softmax() {
     let Some(mut suite) = webgpu::suite(OperationKind::Softmax, 2, webgpu::FUNCTIONS) else { return };
-    each_again(40, cases(), |case| {
+    each_again(24, cases(), |case| {
         let (dtype, grade) = (webgpu::shorter(case.dtype), webgpu::normal(case.grade));
         check(&mut suite, &Case { dtype, grade, ..case })
     });
-    suite.finish();
+    // The others are choosy; the unit tests bring what they take.
+    suite.finish_where(|name| name.ends_with("::each"));
 }
 
 fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {

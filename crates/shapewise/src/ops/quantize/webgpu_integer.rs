@@ -56,10 +56,10 @@ impl Tiles {
             .main(format!(
                 "{GROUP}let index = line * {LINE}u + lane;\nif (index >= s.total) {{ return; }}\n\
                  let quad = index % s.quads; let word = index / s.quads % s.words;\n\
-                 let from = matrix_in(index / s.quads / s.words);\nvar four = vec4<u32>(0u);\n\
+                 let start = matrix_in(index / s.quads / s.words);\nvar four = vec4<u32>(0u);\n\
                  for (var l = 0u; l < 4u; l++) {{\nvar bytes = 0u;\nfor (var i = 0u; i < 4u; i++) {{\n\
                  let row = quad * 4u + l; let p = word * 4u + i;\n\
-                 if (row < s.lines && p < s.k) {{ bytes |= number(from, row, p) << (8u * i); }}\n}}\n\
+                 if (row < s.lines && p < s.k) {{ bytes |= number(start, row, p) << (8u * i); }}\n}}\n\
                  four[l] = bytes;\n}}\npacked[index] = four;"
             ))
     }
@@ -100,7 +100,7 @@ impl Tiles {
 
     /// What a tile reads beside the packed operands.
     fn extras(product: &Product) -> Vec<(&'static str, Place)> {
-        let [a, b] = [0, 1].map(|i| &product.sides[i]);
+        let [a, b] = &product.sides;
         let mut extras = Vec::new();
         extras.extend(b.moved().then_some(("a_sums", Place::Scratch(SUMS[0]))));
         extras.extend(a.moved().then_some(("b_sums", Place::Scratch(SUMS[1]))));
@@ -148,7 +148,7 @@ impl Tiles {
 
 /// The function `put` of four neighbouring sums.
 fn put(product: &Product, workload: &Workload) -> String {
-    let [a, b] = [0, 1].map(|i| &product.sides[i]);
+    let [a, b] = &product.sides;
     let (za, zb) = (product.zero(workload, 0, "i"), product.zero(workload, 1, "j"));
     let mut value = String::from("c[l]");
     if a.moved() {
@@ -277,10 +277,14 @@ impl WebGpuKernel for Tiles {
     }
 
     fn space(&self, workload: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
-        let rows: &[u32] = if Product::of(workload).m == 1 { &[1] } else { &[4, 8] };
+        let rows: &[u32] = match Product::of(workload).m {
+            1 => &[1],
+            2..=4 => &[4],
+            _ => &[8, 4],
+        };
         ParameterSpace::single()
             .axis(Knob::TileM, rows)
-            .axis(Knob::TileN, &[4, 8])
+            .axis(Knob::TileN, &[8, 4])
             .axis(Knob::WorkgroupX, &[8, 16])
             .axis(Knob::WorkgroupY, &[8, 1])
             .constrained(|p| {

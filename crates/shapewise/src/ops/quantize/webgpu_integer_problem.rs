@@ -8,8 +8,8 @@ use crate::ops::{Operation, TensorDesc, Workload};
 use crate::tensor::DType;
 
 /// Where the byte of a number lies; those of four bits lie two in a byte along the lines.
-const BYTES: &str = "from + row * s.line_step + p * s.along";
-const HALVES: &str = "from + p * s.along + row / 2u";
+const BYTES: &str = "start + row * s.line_step + p * s.along";
+const HALVES: &str = "start + p * s.along + row / 2u";
 
 /// One operand: its lines (rows on the left, columns on the right) by quads of four.
 pub struct Side {
@@ -63,7 +63,7 @@ impl Side {
             QuantType::U8 => (BYTES, "extractBits(x[at / 4u], at % 4u * 8u, 8u) ^ 128u"),
             _ => (BYTES, "extractBits(x[at / 4u], at % 4u * 8u, 8u)"),
         };
-        format!("fn number(from: u32, row: u32, p: u32) -> u32 {{\nlet at = {at};\nreturn {value};\n}}\n")
+        format!("fn number(start: u32, row: u32, p: u32) -> u32 {{\nlet at = {at};\nreturn {value};\n}}\n")
     }
 }
 
@@ -134,7 +134,7 @@ impl Product {
     /// Bytes of scratch memory.
     pub fn scratch(&self) -> Vec<u64> {
         let of = |quads: usize| 16 * quads.max(1) as u64;
-        let [a, b] = [0, 1].map(|i| &self.sides[i]);
+        let [a, b] = &self.sides;
         let mut bytes: Vec<u64> =
             [a, b].iter().map(|side| of(side.matrices() * self.words() * side.quads())).collect();
         bytes.extend([a, b].iter().map(|side| of(side.matrices() * side.quads())));
@@ -145,7 +145,7 @@ impl Product {
     pub fn numbers(&self, y: &TensorDesc, [gx, gy]: [usize; 2]) -> Numbers {
         let row = y.shape.len() - 2;
         let step = |side: &Side, each: usize| if side.matrices.is_empty() { 0 } else { each };
-        let [a, b] = [0, 1].map(|i| &self.sides[i]);
+        let [a, b] = &self.sides;
         let strides =
             if self.attributes.requantized { [self.n, 1] } else { [stride(y, row), stride(y, row + 1)] };
         let numbers = Numbers::default()

@@ -26,7 +26,7 @@ fn bits(kind: Option<QuantType>, operand: &TensorDesc) -> usize {
     kind.map_or(8 * operand.dtype.size(), QuantType::bits)
 }
 
-/// The function `get` of one number of the input, as f32 or i32.
+/// The function `value_at` of one number of the input, as f32 or i32.
 fn get(kind: Option<QuantType>, x: &TensorDesc) -> String {
     let bits = bits(kind, x);
     let per = 32 / bits;
@@ -41,7 +41,7 @@ fn get(kind: Option<QuantType>, x: &TensorDesc) -> String {
         }
         (Some(_), _) => ("i32", part(&format!("i32(x[at / {per}u])"))),
     };
-    format!("fn get(at: u32) -> {result} {{ return {value}; }}\n")
+    format!("fn value_at(at: u32) -> {result} {{ return {value}; }}\n")
 }
 
 /// The function `convert` from the place of a number to the bits of its result.
@@ -61,7 +61,8 @@ fn convert(workload: &Workload, attributes: &QuantizeAttributes, walk: &Walk) ->
     let mut side = |there: bool, zero: bool| there.then(|| (next(), if zero { next() } else { "0".into() }));
     let from = side(attributes.from.is_some(), attributes.zero_points[0]);
     let to = side(attributes.to.is_some(), attributes.zero_points[1]);
-    let real = from.map_or("get(at)".into(), |(scale, zero)| format!("real_of(get(at) - {zero}) * {scale}"));
+    let real = from
+        .map_or("value_at(at)".into(), |(scale, zero)| format!("real_of(value_at(at) - {zero}) * {scale}"));
     let dtype = workload.outputs()[0].dtype;
     let result = match (attributes.to, to) {
         (Some(kind), Some((scale, zero))) => {

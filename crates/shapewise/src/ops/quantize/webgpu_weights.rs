@@ -8,7 +8,9 @@ use crate::backends::webgpu::{Place, Plan, Shader, WebGpuCost, WebGpuKernel, Web
 use crate::hash::source_hash;
 use crate::ops::quantize::weights::{LANES, PANEL, group};
 use crate::ops::quantize::{QuantizedMatmulAttributes, WeightZero};
-use crate::ops::{Knob, Operation, OperationKind, ParameterSpace, Parameters, Refusals, Variant, Workload};
+use crate::ops::{
+    Knob, Operation, OperationKind, ParameterSpace, Parameters, Refusals, TensorDesc, Variant, Workload,
+};
 use crate::tensor::DType;
 
 /// `webgpu::quantized_matmul::each`
@@ -254,7 +256,7 @@ impl WebGpuKernel for Weights {
         let groups = if self.together { product.groups / 32 + 16 } else { product.groups };
         Checks::layouts(workload, limits)
             .bindings(workload.operands().len())
-            .needs(workload.operands().iter().all(|o| o.is_contiguous()), "operands without gaps")
+            .needs(workload.operands().iter().all(TensorDesc::is_contiguous), "operands without gaps")
             .needs(waiting <= most, "results that a binding takes in f32")
             .needs(fits(limits, [64, 1, 1], 64 * 4), "workgroups of 64")
             .turns(groups * (1 + 32 / product.attributes.bits as usize))
