@@ -46,8 +46,7 @@ pub fn run(workloads: &[Workload], plan: &Plan) -> Result<()> {
 fn duel(workload: &Workload, device: &WebGpuDevice, plan: &Plan) -> Result<f64> {
     let problem = Problem::new(workload.task);
     let Tuned { contestant, found, naive } = ours::tune(device, &problem)?;
-    let mut contestants: Vec<Box<dyn Contestant + '_>> =
-        vec![Box::new(contestant), burn::enter(&problem)?];
+    let mut contestants: Vec<Box<dyn Contestant + '_>> = vec![Box::new(contestant), burn::enter(&problem)?];
     let mut out = Buffer::zeroed(workload.task.output_len(), problem.inputs.len());
     for contestant in &mut contestants {
         // The first call of burn's tunes.

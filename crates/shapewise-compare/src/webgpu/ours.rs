@@ -53,7 +53,7 @@ impl OnDevice<'_> {
 }
 
 impl Contestant for OnDevice<'_> {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         OURS
     }
     fn call(&mut self, _: &mut [f32]) {
@@ -70,7 +70,8 @@ impl Contestant for OnDevice<'_> {
 pub fn tune<'d>(device: &'d WebGpuDevice, problem: &Problem) -> Result<Tuned<'d>> {
     let workload = workload(&problem.task)?;
     let limits = device.limits();
-    let mut it = OnDevice { device, operands: operands(device, &workload, problem)?, plan: gpu::Plan::default() };
+    let mut it =
+        OnDevice { device, operands: operands(device, &workload, problem)?, plan: gpu::Plan::default() };
     let (mut fastest, mut naive) = (None::<(f64, &dyn WebGpuKernel)>, None);
     for kernel in workload.kind().webgpu_kernels().iter().filter(|k| k.supports(&workload, limits).is_ok()) {
         let space = kernel.space(&workload, limits);
