@@ -16,7 +16,7 @@ struct Theirs<const D: usize, F> {
 }
 
 impl<const D: usize, F: FnMut() -> Tensor<D>> Contestant for Theirs<D, F> {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "burn"
     }
     fn call(&mut self, _: &mut [f32]) {
@@ -32,7 +32,7 @@ impl<const D: usize, F: FnMut() -> Tensor<D>> Contestant for Theirs<D, F> {
 }
 
 /// burn on the adapter that it finds, which is the one that wgpu finds first.
-pub fn enter<'a>(problem: &Problem) -> Result<Box<dyn Contestant + 'a>> {
+pub fn enter(problem: &Problem) -> Result<Box<dyn Contestant>> {
     let device = Device::wgpu(DeviceKind::DefaultDevice);
     Ok(match problem.task {
         Task::Matmul { batch: 1, m, k, n, transposed: false } => {

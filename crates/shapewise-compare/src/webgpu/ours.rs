@@ -53,7 +53,7 @@ impl OnDevice<'_> {
 }
 
 impl Contestant for OnDevice<'_> {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         OURS
     }
     fn call(&mut self, _: &mut [f32]) {
