@@ -29,7 +29,8 @@ pub(super) fn run(run: &mut Run<'_>) -> Stop {
     }
 }
 
-/// The default and those that the models alone put first, one of each kernel before a second of any.
+/// The default and those that the models alone put first, one of each kernel before a second of any. Where the default uses
+/// several threads the best of those with one comes along: models know nothing of what else the cores do.
 fn first(run: &mut Run<'_>) {
     let seconds = |p: usize| run.points[p].predicted.unwrap_or(f64::INFINITY);
     let mut order: Vec<usize> = (0..run.points.len()).filter(|&p| run.is_new(p)).collect();
@@ -44,7 +45,11 @@ fn first(run: &mut Run<'_>) {
     let known = run.best().is_some();
     let mut batch: Vec<usize> = if run.is_new(0) { vec![0] } else { Vec::new() };
     let room = run.settings.trials.min(if known { batch.len() } else { FIRST + 1 });
-    batch.extend(heads.into_iter().chain(rest).filter(|&p| p != 0));
+    let threads = |p: usize| run.points[p].parameters.threads();
+    let singles = heads.iter().chain(&rest).copied().filter(|&p| threads(0) > 1 && threads(p) == 1);
+    let single = singles.min_by(|&a, &b| seconds(a).total_cmp(&seconds(b)));
+    batch.extend(single);
+    batch.extend(heads.into_iter().chain(rest).filter(|&p| p != 0 && Some(p) != single));
     batch.truncate(room);
     run.trials(&batch);
 }

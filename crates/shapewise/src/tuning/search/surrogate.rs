@@ -1,7 +1,9 @@
 //! A surrogate of the times of all points: a Gaussian process over the tunables, whose mean is the kernel's own model.
 //!
 //! What is modelled is ln(seconds) − ln(predicted). Residuals of all points share a part, those of one kernel another, and
-//! points of one kernel the more the nearer their tunables are. Scales are picked by the likelihood of what was measured.
+//! points of one kernel the more the nearer their tunables are. Half of what is shared is shared only by points of as many
+//! threads: a core that another program uses makes every point slow that needs it. Scales are picked by the likelihood of what
+//! was measured.
 
 use super::Point;
 use crate::ops::Knob;
@@ -19,6 +21,7 @@ const NOISE: f64 = 0.01;
 /// Points as coordinates.
 pub(super) struct Coordinates {
     kernels: Vec<usize>,
+    threads: Vec<usize>,
     places: Vec<Vec<f64>>,
     means: Vec<f64>,
 }
@@ -51,17 +54,19 @@ impl Coordinates {
         let typical = if known.is_empty() { 0.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
         Self {
             kernels: points.iter().map(|p| p.kernel).collect(),
+            threads: points.iter().map(|p| p.parameters.threads()).collect(),
             places: points.iter().map(place).collect(),
             means: points.iter().map(|p| mean(p).unwrap_or(typical)).collect(),
         }
     }
 
     fn covariance(&self, a: usize, b: usize, length: f64, signal: f64) -> f64 {
+        let shared = if self.threads[a] == self.threads[b] { SHARED } else { 0.5 * SHARED };
         if self.kernels[a] != self.kernels[b] {
-            return SHARED;
+            return shared;
         }
         let apart: f64 = self.places[a].iter().zip(&self.places[b]).map(|(x, y)| (x - y).powi(2)).sum();
-        2.0 * SHARED + signal * signal * (-0.5 * apart / (length * length)).exp()
+        2.0 * shared + signal * signal * (-0.5 * apart / (length * length)).exp()
     }
 }
 
@@ -209,6 +214,25 @@ mod tests {
         let (other, unsure) = fit.predict(5);
         assert!(other.abs() < 0.15 && unsure > 0.3, "another kernel is hardly known: {other} {unsure}");
         assert!(fit.expected_gain(3, -0.2) < fit.expected_gain(5, -0.2));
+    }
+
+    #[test]
+    fn a_kernel_that_is_slow_on_two_threads_may_be_fast_on_one() {
+        let on = |kernel, threads, predicted| Point {
+            kernel,
+            parameters: Parameters::new().with(Knob::Threads, threads),
+            predicted: Some(predicted),
+            known: None,
+            refused: None,
+        };
+        // Two kernels on two threads take five times what the models say, as beside another busy program.
+        let points = [on(0, 2, 1.0), on(1, 2, 1.1), on(0, 1, 2.0), on(1, 1, 2.2)];
+        let space = Coordinates::of(&points);
+        let fit = Surrogate::fit(&space, &[(0, 5f64.ln()), (1, 5.5f64.ln())]).unwrap();
+        for one in [2, 3] {
+            let gain = fit.expected_gain(one, 5f64.ln());
+            assert!(gain > 0.1, "{one}: {gain}");
+        }
     }
 
     #[test]
