@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+#[cfg(target_arch = "x86_64")]
+use super::cpu_integer_bytes as bytes;
 use super::cpu_integer_finish::{Finish, LineSums, correct};
 use super::cpu_integer_pack::{Place, STEP_BYTES};
 use super::cpu_integer_problem::{Problem, batches};
@@ -66,7 +68,13 @@ impl Kernel for Integer {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_integer.rs", "cpu_integer_pack.rs", "cpu_integer_tile.rs", "cpu_integer_finish.rs")
+        source_hash!(
+            "cpu_integer.rs",
+            "cpu_integer_pack.rs",
+            "cpu_integer_tile.rs",
+            "cpu_integer_bytes.rs",
+            "cpu_integer_finish.rs"
+        )
     }
 
     fn variant(&self) -> Variant {
@@ -98,10 +106,22 @@ impl Kernel for Integer {
         for index in 0..batches(call.workload) {
             let (problem, finish) = Problem::of(call, index);
             if problem.m > 0 && problem.n > 0 {
-                product(call, self.form, &problem, &finish, threads)?;
+                product(call, self.form(call, &problem, threads), &problem, &finish, threads)?;
             }
         }
         Ok(())
+    }
+}
+
+impl Integer {
+    /// How these very operands are multiplied.
+    fn form(&self, call: &Call<'_>, problem: &Problem, threads: usize) -> &'static Form {
+        #[cfg(target_arch = "x86_64")]
+        if self.isa == Isa::Avx2 && bytes::fits(problem, call.cpu().threads(), threads) {
+            return &bytes::FORM;
+        }
+        let _ = (call, problem, threads);
+        self.form
     }
 }
 

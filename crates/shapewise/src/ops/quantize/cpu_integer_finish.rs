@@ -64,15 +64,26 @@ pub(super) unsafe fn correct(
     if steps == Steps::Pairs {
         return;
     }
+    let (moved, k) = (b.offset(steps, false), a.k as i32);
     // SAFETY: the caller's promise.
     unsafe {
-        let za = a.zero(i).wrapping_add(a.offset(true));
-        let left = *sums.rows.add(i);
-        for (j, sum) in row.iter_mut().enumerate() {
-            let zb = b.zero(first + j).wrapping_add(b.offset(false));
-            let right = za.wrapping_mul(*sums.columns.add(first + j));
-            let both = za.wrapping_mul(zb).wrapping_mul(a.k as i32);
-            *sum = sum.wrapping_sub(right).wrapping_sub(zb.wrapping_mul(left)).wrapping_add(both);
+        let (za, left) = (a.zero(i).wrapping_add(a.offset(steps, true)), *sums.rows.add(i));
+        let columns = std::slice::from_raw_parts(sums.columns.add(first), row.len());
+        if b.zero.is_null() || b.zero_step == 0 {
+            let zb = b.zero(0).wrapping_add(moved);
+            let all = zb.wrapping_mul(za.wrapping_mul(k).wrapping_sub(left));
+            if za == 0 && all == 0 {
+                return;
+            }
+            for (sum, &column) in row.iter_mut().zip(columns) {
+                *sum = sum.wrapping_sub(za.wrapping_mul(column)).wrapping_add(all);
+            }
+            return;
+        }
+        for (j, (sum, &column)) in row.iter_mut().zip(columns).enumerate() {
+            let zb = b.zero(first + j).wrapping_add(moved);
+            let all = zb.wrapping_mul(za.wrapping_mul(k).wrapping_sub(left));
+            *sum = sum.wrapping_sub(za.wrapping_mul(column)).wrapping_add(all);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Operands of integer products in the order in which tiles read them.
 //!
 //! Lines (rows on the left, columns on the right) lie side by side in steps of four bytes: two 16-bit numbers with the zero
-//! point taken off, or four 8-bit ones, signed on the left and unsigned on the right, whose sums make up for that later.
+//! point taken off, or four 8-bit ones, signed on one side and unsigned on the other, whose sums make up for that later.
 #![allow(unsafe_code)]
 
 use super::QuantType;
@@ -14,8 +14,10 @@ pub(super) const STEP_BYTES: usize = 4;
 pub(super) enum Steps {
     /// Two numbers of 16 bits.
     Pairs,
-    /// Four of 8 bits, with this bit turned over where the sign differs from what the instruction takes.
+    /// Four of 8 bits, signed on the left and unsigned on the right, moved by 128 where they are not.
     Quads,
+    /// The same with unsigned numbers on the left and signed ones on the right.
+    Bytes,
 }
 
 impl Steps {
@@ -23,7 +25,7 @@ impl Steps {
     pub const fn numbers(self) -> usize {
         match self {
             Self::Pairs => 2,
-            Self::Quads => 4,
+            Self::Quads | Self::Bytes => 4,
         }
     }
 }
@@ -74,12 +76,12 @@ impl Source {
         }
     }
 
-    /// How far numbers are moved to be signed (left) or unsigned (right) in quads: what is packed is `x + offset`.
-    pub fn offset(&self, left: bool) -> i32 {
-        match (left, self.kind) {
-            (true, QuantType::U8) => -128,
-            (false, QuantType::I8) => 128,
-            (false, QuantType::I4) => 8,
+    /// How far numbers are moved to have the signs of the steps: what is packed is `x + offset`.
+    pub fn offset(&self, steps: Steps, left: bool) -> i32 {
+        match (steps, left, self.kind) {
+            (Steps::Quads, true, QuantType::U8) | (Steps::Bytes, false, QuantType::U8) => -128,
+            (Steps::Quads, false, QuantType::I8) | (Steps::Bytes, true, QuantType::I8) => 128,
+            (Steps::Quads, false, QuantType::I4) => 8,
             _ => 0,
         }
     }
@@ -96,7 +98,7 @@ pub(super) struct Place {
     pub from: usize,
     pub len: usize,
     pub to: *mut u8,
-    /// Where the sum of every line is added up; quads only.
+    /// Where the sum of every line is added up; not for pairs.
     pub sums: *mut i32,
     pub left: bool,
 }
@@ -110,7 +112,7 @@ pub(super) unsafe fn pack(steps: Steps, source: &Source, place: &Place) {
     unsafe {
         match steps {
             Steps::Pairs => pack_pairs(source, place),
-            Steps::Quads => pack_quads(source, place),
+            Steps::Quads | Steps::Bytes => pack_quads(steps, source, place),
         }
     }
 }
@@ -136,9 +138,9 @@ unsafe fn pack_pairs(source: &Source, place: &Place) {
     }
 }
 
-unsafe fn pack_quads(source: &Source, place: &Place) {
+unsafe fn pack_quads(steps: Steps, source: &Source, place: &Place) {
     let to = place.to.cast::<[u8; 4]>();
-    let offset = source.offset(place.left);
+    let offset = source.offset(steps, place.left);
     for line in 0..place.pitch {
         let mut sum = 0i32;
         for step in 0..place.len.div_ceil(4) {
@@ -182,6 +184,9 @@ pub(super) unsafe fn pack_avx2(steps: Steps, source: &Source, place: &Place) {
 }
 
 #[cfg(target_arch = "x86_64")]
+pub(super) use avx2::sixteen;
+
+#[cfg(target_arch = "x86_64")]
 mod avx2 {
     #![allow(clippy::wildcard_imports)] // the instructions
     use std::arch::x86_64::*;
@@ -205,7 +210,7 @@ mod avx2 {
     /// There are so many.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn sixteen(source: &Source, first: usize, p: usize) -> __m128i {
+    pub unsafe fn sixteen(source: &Source, first: usize, p: usize) -> __m128i {
         let row = source.at.wrapping_offset(p as isize * source.along);
         // SAFETY: the caller's promise.
         unsafe {

@@ -33,8 +33,7 @@ pub(super) struct Form {
 /// Plain loops that the compiler turns into multiplications of 16-bit pairs.
 pub(super) static PORTABLE: Form = Form { rows: 4, columns: 16, steps: Steps::Pairs, tile: portable, pack };
 
-/// Pairs of 16 bits: exact whatever the signs, and as many products in a cycle as bytes would make, because those need two
-/// multiplications for their sums not to saturate.
+/// Pairs of 16 bits: exact whatever the signs. `cpu_integer_bytes` is for those whose sums of two products fit 16 bits.
 #[cfg(target_arch = "x86_64")]
 pub(super) static AVX2: Form = Form {
     rows: 6,
@@ -82,6 +81,8 @@ macro_rules! by_rows {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
+pub(super) use by_rows;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {

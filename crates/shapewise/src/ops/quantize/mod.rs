@@ -11,6 +11,8 @@ mod calibration;
 mod conv;
 mod cpu_conv_columns;
 mod cpu_integer;
+#[cfg(target_arch = "x86_64")]
+mod cpu_integer_bytes;
 mod cpu_integer_finish;
 mod cpu_integer_pack;
 mod cpu_integer_problem;

@@ -106,6 +106,37 @@ fn rounding_and_saturation_are_those_of_onnx() {
     }
 }
 
+/// Kernels that multiply with a reciprocal must see where the quotient is rounded otherwise.
+#[test]
+fn quotients_at_and_beside_halves_are_rounded_as_divisions() {
+    for scale in [0.013f32, 1.0 / 3.0, 0.1, 1.0, 2.5e7, 1e-30] {
+        let mut x = vec![f32::NAN, f32::INFINITY, -f32::INFINITY, f32::MAX, f32::MIN, 1e-45, -0.0];
+        for half in (-300..300).map(|i| (i as f32 + 0.5) * scale) {
+            x.extend((-2..=2).map(|by: i32| f32::from_bits(half.to_bits().wrapping_add_signed(by))));
+        }
+        for (kind, zero) in [(QuantType::I8, 0), (QuantType::I8, -128), (QuantType::I8, 127)]
+            .into_iter()
+            .chain([(QuantType::U8, 0), (QuantType::U8, 255), (QuantType::U8, 7)])
+        {
+            let (low, high) = kind.range();
+            let wanted: Vec<i32> = x
+                .iter()
+                // The maximum is not NaN.
+                .map(|x| (x / scale).round_ties_even().max((low - zero) as f32).min((high - zero) as f32))
+                .map(|q| q as i32 + zero)
+                .collect();
+            let how = Quantization::per_tensor(kind, scale, zero).unwrap();
+            for kernel in KERNELS {
+                let rt = runtime().with_kernel(kernel.name()).unwrap();
+                let Ok(q) = rt.quantize(TensorView::from_slice(&x, &[x.len()]).unwrap(), &how) else {
+                    continue;
+                };
+                assert_eq!(integers(&q, kind), wanted, "{} {kind} {scale} {zero}", kernel.name());
+            }
+        }
+    }
+}
+
 #[test]
 fn four_bits_lie_low_half_first_and_come_back() {
     let rt = runtime();

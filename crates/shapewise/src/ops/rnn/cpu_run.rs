@@ -1,6 +1,8 @@
 //! One call: weights packed once, then step after step.
 #![allow(unsafe_code)]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::Cell;
 use super::cpu_part::{Layer, Part, Step};
 use super::cpu_products::slot;
@@ -15,6 +17,9 @@ use crate::ops::matmul::cpu_packed;
 use crate::ops::matmul::cpu_problem::{Epilogue, Gemm, Real as Computed, Shared, Split};
 use crate::ops::matmul::plan::{Algorithm, Blocks, Plan as Products, Sizes};
 use crate::ops::{Activation, Call, KernelError};
+
+/// Pieces of a step for each thread: a step ends when its last one does, so a thread that something else holds up is given fewer.
+const PIECES: usize = 4;
 
 /// A layer and what its steps need besides.
 struct Run<'a, T> {
@@ -213,7 +218,8 @@ impl<T: Element<Wide = T> + Computed> Run<'_, T> {
     /// Step after step, threads share the blocks of hidden units; gives the last state.
     fn by_steps(&self) -> *const T {
         let Layer { p, plan, .. } = &self.layer;
-        let pieces = Split::into(plan.blocks, plan.threads.min(plan.blocks));
+        let most = if plan.threads == 1 { 1 } else { PIECES * plan.threads };
+        let pieces = Split::into(plan.blocks, most.min(plan.blocks));
         for from in (0..p.steps).step_by(plan.chunk) {
             let steps = plan.chunk.min(p.steps - from);
             // The earliest step of the chunk: the last one that is computed if the direction is reversed.
@@ -229,9 +235,16 @@ impl<T: Element<Wide = T> + Computed> Run<'_, T> {
                     std::ptr::null_mut()
                 };
                 let projected = Shared(projected);
-                self.device.threads().run(plan.threads, pieces.blocks, &|task| {
+                let next = AtomicUsize::new(0);
+                self.device.threads().run(plan.threads, plan.threads.min(pieces.blocks), &|worker| {
                     let step = self.step(i, projected.at(0));
-                    self.part(task, step, (0, p.batch), pieces.piece(task));
+                    loop {
+                        let piece = next.fetch_add(1, Ordering::Relaxed);
+                        if piece >= pieces.blocks {
+                            break;
+                        }
+                        self.part(worker, step, (0, p.batch), pieces.piece(piece));
+                    }
                 });
             }
         }
@@ -250,8 +263,8 @@ impl<T: Element<Wide = T> + Computed> Run<'_, T> {
         self.states[p.steps % 2]
     }
 
-    fn part(&self, task: usize, step: Step<T>, rows: (usize, usize), blocks: (usize, usize)) {
-        let sums = self.sums.at(task * self.sums_apart);
+    fn part(&self, worker: usize, step: Step<T>, rows: (usize, usize), blocks: (usize, usize)) {
+        let sums = self.sums.at(worker * self.sums_apart);
         T::run(self.layer.plan.isa, Part { layer: &self.layer, step, rows, blocks, sums });
     }
 
