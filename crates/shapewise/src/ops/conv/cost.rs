@@ -1,5 +1,6 @@
 //! What the kernels execute, counted from how they cut a convolution.
 
+use super::cpu_depthwise_rows::straight_rows;
 use super::cpu_direct_kernels as direct;
 use super::cpu_fourier::Grid;
 use super::cpu_fourier_kernels as fourier;
@@ -250,7 +251,9 @@ pub(super) fn depthwise(
         g.n as f64 * g.pixels() as f64 * (g.groups as f64 / lanes).ceil()
     };
     let input = workload.inputs()[0].bytes() as f64;
-    let copied = if planes { input } else { 0.0 };
+    // Rows that are computed straight from the input are not copied.
+    let straight = straight_rows(&g, lanes as usize, &(0..g.output[1])).len() as f64 / g.output[1] as f64;
+    let copied = if planes { input * (1.0 - straight) } else { 0.0 };
     let bytes = workload.bytes() as f64;
     let stream = parameters.get(Knob::Stream) == Some(1);
     let written = workload.outputs()[0].bytes() as f64;
