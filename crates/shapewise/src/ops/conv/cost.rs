@@ -1,11 +1,13 @@
 //! What the kernels execute, counted from how they cut a convolution.
 
+use super::cpu_depthwise_rows::straight_rows;
 use super::cpu_direct_kernels as direct;
 use super::cpu_fourier::Grid;
 use super::cpu_fourier_kernels as fourier;
 use super::cpu_kernels::{Plan, blocks_of};
 use super::cpu_winograd_kernels as winograd;
 use super::geometry::{Geometry, attributes};
+use super::{Kept, KeptForm};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::ops::fft::FftKind;
@@ -114,7 +116,9 @@ pub(super) fn winograd(
         return Cost::new(0.0, unit, Traffic::default());
     }
     let threads = parameters.threads();
-    let plan = winograd::Plan::new::<f32>(&g, isa, outputs, attributes(workload).bias, threads);
+    let form = if outputs == 2 { KeptForm::WinogradTwo } else { KeptForm::WinogradFour };
+    let kept = attributes(workload).kept == Some(Kept { form, isa });
+    let plan = winograd::Plan::new::<f32>(&g, isa, outputs, (attributes(workload).bias, kept), threads);
     let (tiles, frame) = (&plan.tiles, &plan.share.frame);
     let (rows, vectors) = tile_shape(isa.register_bytes());
     let lanes = (tiles.width / vectors) as f64;
@@ -127,22 +131,29 @@ pub(super) fn winograd(
     // A transform along an axis takes about two operations for each point that it makes, in both directions; a point is
     // read and written once.
     let transforms = images * (c + o) * along * points * 6.0;
-    let weights = (g.groups * g.o) as f64 * c;
+    let weights = if kept { 0.0 } else { (g.groups * g.o) as f64 * c };
     let turned = weights * (18.0 + points * 5.0 / rows as f64);
     let framed = images * c * frame.channel() as f64;
     let operations = (sums + transforms + turned + 10.0 * framed / lanes) * 2.0 * lanes;
     let (v, m) = (images * points * c * columns, images * points * o * columns);
     let groups = (o / rows as f64).ceil();
+    // Weights that are transformed for one use stay in the second cache, but then the panels come for every group.
+    let far = if plan.fused { v * groups } else { v * o / tiles.width as f64 + 2.0 * points * weights };
     let traffic = Traffic {
         l1: 4.0 * (v * (groups + 2.0) + v * o / tiles.width as f64 + 3.0 * m),
         l2: 4.0 * (v * o / tiles.width as f64 + 2.0 * v + 2.0 * m + 2.0 * framed),
-        l3: 4.0 * (v * o / tiles.width as f64 + 2.0 * framed + 2.0 * points * weights),
+        l3: 4.0 * (far + 2.0 * framed),
         memory: memory(workload, device),
     };
-    let pieces =
-        plan.share.outer * g.groups * tiles.panels() * if plan.few { tiles.blocks.blocks } else { 1 };
-    let cost = Cost::new(operations, unit, traffic).split(threads, pieces.max(1));
-    Cost { forks: plan.share.forks(g.n, 2), scratch: plan.scratch(&g) * 4, ..cost }
+    let pieces = match (plan.fused, plan.few) {
+        (true, _) => plan.parts(),
+        (_, true) => tiles.panels() * tiles.blocks.blocks,
+        _ => tiles.panels(),
+    };
+    let cost =
+        Cost::new(operations, unit, traffic).split(threads, (plan.share.outer * g.groups * pieces).max(1));
+    let forks = if plan.fused { 2 * cost.forks } else { plan.share.forks(g.n, 2) };
+    Cost { forks, scratch: plan.scratch(&g) * 4, ..cost }
 }
 
 /// Tiles of outputs by vectors of channels, inputs read where they lie.
@@ -250,7 +261,9 @@ pub(super) fn depthwise(
         g.n as f64 * g.pixels() as f64 * (g.groups as f64 / lanes).ceil()
     };
     let input = workload.inputs()[0].bytes() as f64;
-    let copied = if planes { input } else { 0.0 };
+    // Rows that are computed straight from the input are not copied.
+    let straight = straight_rows(&g, lanes as usize, &(0..g.output[1])).len() as f64 / g.output[1] as f64;
+    let copied = if planes { input * (1.0 - straight) } else { 0.0 };
     let bytes = workload.bytes() as f64;
     let stream = parameters.get(Knob::Stream) == Some(1);
     let written = workload.outputs()[0].bytes() as f64;

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use super::cpu_depthwise_rows::straight_rows;
 use super::cpu_image::{Fill, Frame, SLACK};
 use super::geometry::Geometry;
 use crate::backends::cpu::real::{Real, RealTask, Vectors};
@@ -19,7 +20,7 @@ use crate::ops::matmul::cpu_problem::Real as Computed;
 const VECTORS: usize = 4;
 
 /// Rows of outputs that a kernel of 3×3 computes at once: each row of inputs is read once for three of them.
-const ROWS: usize = 4;
+pub(super) const ROWS: usize = 4;
 
 /// How the rows of a channel are cut.
 #[derive(Clone, Copy, Debug)]
@@ -95,11 +96,39 @@ where
         // SAFETY: they were written above.
         let (weights, offsets) =
             unsafe { (std::slice::from_raw_parts(weights, taps), std::slice::from_raw_parts(offsets, taps)) };
+        let straight = straight_rows(g, S::LANES, &self.rows);
+        // SAFETY: the call's plane is valid.
+        unsafe { self.straight(s, weights, straight.clone()) };
+        for rows in [self.rows.start..straight.start, straight.end..self.rows.end] {
+            self.framed(s, weights, offsets, image, rows);
+        }
+        if self.stream {
+            s.fence();
+        }
+    }
+}
+
+impl<T: Real> Plane<'_, T>
+where
+    T::Wide: Computed,
+{
+    /// Rows of outputs by bands, which are framed in `image`.
+    #[inline(always)]
+    fn framed<S: Vectors<T>>(
+        &self,
+        s: S,
+        weights: &[T::Wide],
+        offsets: &[usize],
+        image: *mut T::Wide,
+        rows: Range<usize>,
+    ) {
+        let (g, bands) = (self.g, self.bands);
+        let frame = &bands.frame;
         let whole = frame.planes > 1;
         let three = g.kernel == [1, 3, 3] && g.stride[1] == 1 && g.dilation[1] == 1;
-        let mut first = self.rows.start;
-        while first < self.rows.end {
-            let end = (first + bands.rows).min(self.rows.end);
+        let mut first = rows.start;
+        while first < rows.end {
+            let end = (first + bands.rows).min(rows.end);
             let top = if whole { 0 } else { first * g.stride[1] };
             let lines = if whole {
                 0..frame.planes * frame.rows
@@ -126,16 +155,8 @@ where
             }
             first = end;
         }
-        if self.stream {
-            s.fence();
-        }
     }
-}
 
-impl<T: Real> Plane<'_, T>
-where
-    T::Wide: Computed,
-{
     /// Some rows of outputs of a kernel of 3×3 that moves down by one.
     ///
     /// # Safety
@@ -243,7 +264,7 @@ where
     /// # Safety
     /// `columns` or a whole vector can be written; it is aligned if it is streamed.
     #[inline(always)]
-    unsafe fn put<S: Vectors<T>>(&self, s: S, to: *mut T, v: S::V, columns: usize) {
+    pub(super) unsafe fn put<S: Vectors<T>>(&self, s: S, to: *mut T, v: S::V, columns: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             if columns < S::LANES {
@@ -271,7 +292,11 @@ unsafe fn add_row<T: Real, S: Vectors<T>>(s: S, sums: &mut [S::V; VECTORS], w: S
 
 /// The activation of every vector, by way of memory: written once, whatever is inlined.
 #[inline(always)]
-fn activate<W: Computed, S: Lanes<W>, const N: usize>(s: S, sums: &mut [S::V; N], activation: Activation) {
+pub(super) fn activate<W: Computed, S: Lanes<W>, const N: usize>(
+    s: S,
+    sums: &mut [S::V; N],
+    activation: Activation,
+) {
     let mut rest = N;
     while std::hint::black_box(rest) > 0 {
         rest -= 1;

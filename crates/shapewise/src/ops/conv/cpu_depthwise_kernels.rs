@@ -78,7 +78,13 @@ impl Kernel for Depthwise {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_depthwise_kernels.rs", "cpu_depthwise.rs", "cpu_image.rs", "geometry.rs")
+        source_hash!(
+            "cpu_depthwise_kernels.rs",
+            "cpu_depthwise.rs",
+            "cpu_depthwise_rows.rs",
+            "cpu_image.rs",
+            "geometry.rs"
+        )
     }
 
     fn variant(&self) -> Variant {

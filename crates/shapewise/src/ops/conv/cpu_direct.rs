@@ -5,6 +5,7 @@
 //! of just those inputs.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+#![allow(clippy::needless_range_loop)] // rows and columns of several arrays at once
 
 use std::ops::Range;
 
@@ -74,7 +75,7 @@ impl Cut {
     }
 
     /// How far the input of each step is from that of the first.
-    pub fn offsets(&self, g: &Geometry, to: &mut [isize]) {
+    pub fn offsets(g: &Geometry, to: &mut [isize]) {
         for (step, to) in to.iter_mut().enumerate() {
             let (c, tap) = (step / g.taps(), tap(g, step % g.taps()));
             let taps: isize =
@@ -233,9 +234,7 @@ impl<W: Computed> Task<'_, W> {
     ) {
         let mut sums = [[s.splat(W::ZERO); VECTORS]; N];
         let mut from = [places.from[0]; N];
-        for i in 0..N {
-            from[i] = places.from[i];
-        }
+        from.copy_from_slice(&places.from[..N]);
         for step in 0..self.cut.k {
             let at = weights.wrapping_add(step * VECTORS * S::LANES);
             // SAFETY: the caller's promise.

@@ -147,7 +147,7 @@ impl Direct {
             )
         };
         cut.order(&g, order);
-        cut.offsets(&g, offsets);
+        Cut::offsets(&g, offsets);
         let (order, offsets) = (&*order, &*offsets);
         let weights = pieces.take(plan.weights);
         let biases = pieces.take(plan.bias);

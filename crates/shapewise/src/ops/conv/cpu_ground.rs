@@ -1,6 +1,7 @@
 //! What kernels that compute plane by plane have in common: frames, results, threads and scratch memory.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu_image::{Fill, Frame, SLACK, Spread, outputs_in_a_row};
@@ -203,9 +204,16 @@ impl<'a, T: Real> Ground<'a, T> {
 
     /// Fills each image's frame, computes it and writes what was not written straight to the output.
     pub fn images(&self, compute: impl Fn(&Image<T>) + Sync) {
+        self.empty_images(|image| {
+            self.fill(image);
+            compute(image);
+        });
+    }
+
+    /// The same with frames that `compute` fills.
+    pub fn empty_images(&self, compute: impl Fn(&Image<T>) + Sync) {
         let one = |slot: usize, n: usize| {
             let image = self.image(slot, n);
-            self.fill(&image);
             compute(&image);
             self.spread(&image);
         };
@@ -229,17 +237,25 @@ impl<'a, T: Real> Ground<'a, T> {
 
     fn fill(&self, image: &Image<T>) {
         let (g, frame) = (self.g, &self.share.frame);
-        let x = Shared(self.memory.x.wrapping_offset(image.n as isize * g.x[0]).cast_mut());
         let (channels, lines) = (g.groups * g.c, frame.planes * frame.rows);
         // A few pieces for each thread, of rows where there are few channels.
         let pieces = (4 * self.share.inner).div_ceil(channels.max(1)).min(lines);
         self.share(self.share.inner, channels * pieces, |_, i| {
             let (c, piece) = (i / pieces, i % pieces);
-            let rows = lines * piece / pieces..lines * (piece + 1) / pieces;
-            let to = image.frame.at(c * frame.channel() + rows.start * frame.pitch());
-            let x = x.at(0).wrapping_offset(c as isize * g.x[1]).cast_const();
-            T::dispatch_narrow(self.isa, Fill { g, frame, x, to, rows });
+            self.fill_rows(image, c, lines * piece / pieces..lines * (piece + 1) / pieces);
         });
+    }
+
+    /// Fills all of a channel's frame.
+    pub fn fill_channel(&self, image: &Image<T>, channel: usize) {
+        self.fill_rows(image, channel, 0..self.share.frame.planes * self.share.frame.rows);
+    }
+
+    fn fill_rows(&self, image: &Image<T>, channel: usize, rows: Range<usize>) {
+        let (g, frame) = (self.g, &self.share.frame);
+        let to = image.frame.at(channel * frame.channel() + rows.start * frame.pitch());
+        let x = self.memory.x.wrapping_offset(image.n as isize * g.x[0] + channel as isize * g.x[1]);
+        T::dispatch_narrow(self.isa, Fill { g, frame, x, to, rows });
     }
 
     fn spread(&self, image: &Image<T>) {

@@ -55,13 +55,14 @@ fn fill_single<T: Real<Wide = f32>>(
     let to = out.view_mut()?.first().cast::<f32>();
     for i in 0..g.groups * tiles.groups.blocks {
         let (of, group) = (i / tiles.groups.blocks, i % tiles.groups.blocks);
-        let (w, to) = (w.wrapping_offset(of as isize * g.w[0]), to.wrapping_add(of * tiles.weights()));
+        let (at, plane) = tiles.weights_of(group);
+        let (w, to) = (w.wrapping_offset(of as isize * g.w[0]), to.wrapping_add(of * tiles.weights() + at));
         // SAFETY: the weights are a checked view, and both memories are as large as was asked for.
         unsafe {
             if outputs == 2 {
-                transform_weights::<T, Two>(g, &tiles, kept.isa, group, w, own, to);
+                transform_weights::<T, Two>(g, &tiles, kept.isa, group, w, own, (to, plane));
             } else {
-                transform_weights::<T, Four>(g, &tiles, kept.isa, group, w, own, to);
+                transform_weights::<T, Four>(g, &tiles, kept.isa, group, w, own, (to, plane));
             }
         }
     }

@@ -30,10 +30,10 @@ struct Weights<'a, W, F> {
     tiles: &'a Tiles,
     /// The first channel's weights in a row, and the distance of rows.
     rows: (*const W, isize),
-    /// The convolution's group of the transformed weights.
-    to: *mut W,
-    /// Which group of output channels.
-    group: usize,
+    /// The first of the group's transformed weights, and the distance of points.
+    to: (*mut W, usize),
+    /// How many output channels.
+    count: usize,
     /// Room for [`Tiles::turned`] elements.
     turned: *mut W,
     form: PhantomData<F>,
@@ -42,13 +42,9 @@ struct Weights<'a, W, F> {
 impl<W: Computed, F: Form> LanesTask<W> for Weights<'_, W, F> {
     #[inline(always)]
     fn run<S: Lanes<W>>(self, s: S) {
-        let (tiles, c) = (self.tiles, self.tiles.channels);
-        let (start, rows) = tiles.groups.piece(self.group);
+        let (c, rows, (to, plane)) = (self.tiles.channels, self.count, self.to);
         let part = Part { at: self.rows.0, across: self.rows.1, along: 1, width: rows, depth: 9 * c };
         W::run(self.isa, PackPanels { part, width: rows, pitch: rows, panels: self.turned, apart: 0 });
-        let (block, first) = tiles.place(self.group);
-        let plane = tiles.weight_plane(block);
-        let to = self.to.wrapping_add(tiles.weights_before(block) + (start - first) * c);
         for lane in (0..rows).step_by(S::LANES) {
             let lanes = S::LANES.min(rows - lane);
             for channel in 0..c {
@@ -89,7 +85,7 @@ impl<W: Computed, F: Form> LanesTask<W> for Weights<'_, W, F> {
 ///
 /// # Safety
 /// `w` is the first weight of the convolution's group, `own` has room for twice [`Tiles::turned`] elements and `to` for
-/// the transformed weights of the convolution's group.
+/// the transformed weights of the group at all points, so far apart.
 pub(super) unsafe fn transform_weights<T: Real<Wide = f32>, F: Form>(
     g: &Geometry,
     tiles: &Tiles,
@@ -97,13 +93,13 @@ pub(super) unsafe fn transform_weights<T: Real<Wide = f32>, F: Form>(
     group: usize,
     w: *const T,
     own: *mut f32,
-    to: *mut f32,
+    to: (*mut f32, usize),
 ) {
     let (start, count) = tiles.groups.piece(group);
     // SAFETY: the caller's promise.
     let rows = unsafe { weight_rows(g, w.wrapping_offset(start as isize * g.w[1]), count, own) };
     let turned = own.wrapping_add(tiles.turned());
-    f32::run(isa, Weights { isa, tiles, rows, to, group, turned, form: PhantomData::<F> });
+    f32::run(isa, Weights { isa, tiles, rows, to, count, turned, form: PhantomData::<F> });
 }
 
 /// Transforms some channels of a panel of tiles.
@@ -164,29 +160,29 @@ unsafe fn store_some<W: Float, S: Lanes<W>>(s: S, to: *mut W, v: S::V, lanes: us
     unsafe { if lanes == S::LANES { s.store(to, v) } else { s.store_first(to, v, lanes) } }
 }
 
-/// Multiplies a panel with a block of output channels, point by point.
+/// Multiplies a panel with some groups of output channels, point by point.
 pub(super) struct Products<'a, W> {
     pub tiles: &'a Tiles,
-    /// The group's transformed weights and the transformed panel.
-    pub weights: *const W,
+    /// The first of the groups' transformed weights, and the distance of points.
+    pub weights: (*const W, usize),
+    /// The transformed panel.
     pub inputs: *const W,
     /// Room for the products of a block.
     pub results: *mut W,
     pub panel: usize,
-    pub block: usize,
+    /// The first of the groups, and how many.
+    pub groups: (usize, usize),
 }
 
 impl<W: Computed> LanesTask<W> for Products<'_, W> {
     #[inline(always)]
     fn run<S: Lanes<W>>(self, s: S) {
         let (tiles, c) = (self.tiles, self.tiles.channels);
-        let rows = tiles.rows(self.block).1;
-        let (before, plane) = (tiles.weights_before(self.block), tiles.weight_plane(self.block));
-        let split = Split::into(rows, tiles.blocks.length(self.block));
+        let split = Split::into(tiles.rows_of(self.groups).1, self.groups.1);
         debug_assert!(split.longest() <= tile_of::<W, S>().0, "a group fits the registers");
         let count = tiles.width.min(tiles.down * tiles.across - self.panel * tiles.width);
         for point in 0..tiles.points {
-            let weights = self.weights.wrapping_add(before + point * plane);
+            let weights = self.weights.0.wrapping_add(point * self.weights.1);
             let inputs = self.inputs.wrapping_add(point * tiles.input_plane());
             let target = Target {
                 c: self.results.wrapping_add(point * tiles.result_plane()),
@@ -226,7 +222,7 @@ pub(super) unsafe fn read_plain<T: Real>(at: *const u8, offset: isize) -> T::Wid
     unsafe { *at.cast::<T>().offset(offset) }.widen()
 }
 
-/// Transforms the products of a block back.
+/// Transforms the products of some groups of output channels back.
 pub(super) struct Outputs<'a, W, F> {
     pub isa: Isa,
     pub g: &'a Geometry,
@@ -235,7 +231,7 @@ pub(super) struct Outputs<'a, W, F> {
     /// The group's first channel in the frame.
     pub image: *const W,
     pub plain: Plain<W>,
-    /// The products of the block.
+    /// The products of the groups.
     pub results: *const W,
     /// The group's first bias, null for none.
     pub bias: *const W,
@@ -244,14 +240,15 @@ pub(super) struct Outputs<'a, W, F> {
     pub apart: isize,
     pub activation: Activation,
     pub panel: usize,
-    pub block: usize,
+    /// The first of the groups, and how many.
+    pub groups: (usize, usize),
     pub form: PhantomData<F>,
 }
 
 impl<W: Computed, F: Form> LanesTask<W> for Outputs<'_, W, F> {
     #[inline(always)]
     fn run<S: Lanes<W>>(self, s: S) {
-        let (start, rows) = self.tiles.rows(self.block);
+        let (start, rows) = self.tiles.rows_of(self.groups);
         for row in 0..rows {
             self.back(s, start + row, self.results.wrapping_add(row * self.tiles.width));
         }

@@ -9,6 +9,9 @@ use crate::ops::matmul::cpu_problem::{Split, panel_width};
 /// Output channels that are multiplied and transformed back at once: their results stay in the second cache.
 const BLOCK_ROWS: usize = 48;
 
+/// Bytes of transformed weights that are used once: half of the second cache of most machines, the rest is for panels.
+const ONCE: usize = 256 << 10;
+
 /// Elements between the planes of a tile's points beyond their size: planes start in different sets of the caches.
 const APART: usize = 16;
 
@@ -75,16 +78,36 @@ impl Tiles {
 
     /// Elements from one point of a block's transformed weights to the next.
     pub fn weight_plane(&self, block: usize) -> usize {
-        self.rows(block).1 * self.channels + APART
+        self.plane_of(self.rows(block).1)
+    }
+
+    /// Elements from one point to the next of the transformed weights of so many output channels.
+    pub fn plane_of(&self, rows: usize) -> usize {
+        rows * self.channels + APART
+    }
+
+    /// Where the weights of a group of output channels lie among those of the convolution's group, and how far their
+    /// points are apart.
+    pub fn weights_of(&self, group: usize) -> (usize, usize) {
+        let (block, first) = self.place(group);
+        let start = self.groups.piece(group).0;
+        (self.weights_before(block) + (start - first) * self.channels, self.weight_plane(block))
     }
 
     /// The block of a group of output channels, and that block's first channel.
-    pub fn place(&self, group: usize) -> (usize, usize) {
+    fn place(&self, group: usize) -> (usize, usize) {
         let mut block = 0;
         while self.blocks.piece(block).0 + self.blocks.length(block) <= group {
             block += 1;
         }
         (block, self.rows(block).0)
+    }
+
+    /// Groups of output channels whose weights are transformed and used at once by one of so many threads.
+    pub fn used_at_once(&self, threads: usize) -> usize {
+        let each = self.points * self.plane_of(self.groups.longest()) * size_of::<f32>();
+        let fair = self.groups.blocks.div_ceil(4 * threads);
+        (ONCE / each).min(fair).clamp(1, self.blocks.longest().max(1))
     }
 
     /// Elements of a group's weights on their way.
@@ -117,7 +140,11 @@ impl Tiles {
 
     /// First row and number of rows of a block.
     pub fn rows(&self, block: usize) -> (usize, usize) {
-        let (first, count) = self.blocks.piece(block);
+        self.rows_of(self.blocks.piece(block))
+    }
+
+    /// First row and number of rows of some groups of output channels: the first, and how many.
+    pub fn rows_of(&self, (first, count): (usize, usize)) -> (usize, usize) {
         let start = self.groups.piece(first).0;
         let (last, rows) = self.groups.piece(first + count - 1);
         (start, last + rows - start)

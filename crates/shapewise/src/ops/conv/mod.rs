@@ -7,6 +7,7 @@ mod api;
 mod cost;
 mod cpu_depthwise;
 mod cpu_depthwise_kernels;
+mod cpu_depthwise_rows;
 mod cpu_direct;
 mod cpu_direct_kernels;
 mod cpu_fourier;

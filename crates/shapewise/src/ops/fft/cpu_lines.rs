@@ -211,7 +211,12 @@ impl<T: Number> FourStep<T> {
 
     /// Numbers of `T` between the passes.
     pub fn middle(&self) -> usize {
-        2 * self.rows * self.columns
+        self.block() * (self.columns / self.width.lanes)
+    }
+
+    /// Numbers of `T` from a block of LANES columns to the next: a few more rows, so that blocks share no lines of a cache.
+    fn block(&self) -> usize {
+        2 * self.width.lanes * (self.rows + self.width.lanes)
     }
 
     /// Numbers of `T` that each thread needs as scratch.
@@ -253,10 +258,10 @@ impl<T: Number> FourStep<T> {
             let [q, k] = self.parts;
             let by_q = self.roots.as_ptr().add(2 * lanes * (q + k) * group);
             let to = Turned {
-                first: middle.add(2 * lanes * group),
-                stride: 2 * self.columns,
+                first: middle.add(self.block() * group),
                 by_q,
                 by_k: by_q.add(2 * lanes * q),
+                next: from.at(lanes as isize),
             };
             run::<T, true>(isa, last, Packed(here), to);
         }
@@ -272,8 +277,8 @@ impl<T: Number> FourStep<T> {
         let to = Numbers { stride: self.rows as isize, ..y }.at((group * lanes) as isize);
         // SAFETY: the caller's promise.
         unsafe {
-            let from = middle.add(2 * self.columns * lanes * group);
-            T::dispatch(isa, Turn { columns: self.columns, from, to: scratch });
+            let from = middle.add(2 * lanes * lanes * group);
+            T::dispatch(isa, Turn { block: self.block(), columns: self.columns, from, to: scratch });
             let there = scratch.add(2 * lanes * self.columns);
             let [here, _] = all_but_last(isa, &self.second, Packed(scratch), [there, scratch]);
             run::<T, true>(isa, last, Packed(here), to);
@@ -281,8 +286,11 @@ impl<T: Number> FourStep<T> {
     }
 }
 
-/// LANES rows of a matrix of vectors become as many rows of scratch as the matrix has columns.
+/// LANES rows of a matrix become as many rows of scratch as the matrix has columns. The matrix lies in blocks of LANES
+/// columns, each with all rows.
 struct Turn<T> {
+    /// Numbers of `T` from block to block.
+    block: usize,
     columns: usize,
     from: *mut T,
     to: *mut T,
@@ -307,9 +315,11 @@ impl<T: Number> Turn<T> {
     fn block<S: Lanes<T>>(&self, s: S, block: usize, part: usize) {
         let mut rows = [s.splat(T::ZERO); MAX_LANES];
         for (row, &i) in rows.iter_mut().zip(&S::ORDER).take(S::LANES) {
-            let at = 2 * self.columns * usize::from(i) + 2 * S::LANES * block + part;
-            // SAFETY: the matrix has LANES rows of `columns` numbers, real and imaginary vectors by turns.
+            let at = self.block * block + 2 * S::LANES * usize::from(i) + part;
+            // SAFETY: the block has LANES rows of LANES numbers here, real and imaginary vectors by turns.
             *row = unsafe { s.load(self.from.add(at)) };
+            // The rows of the next turn lie behind these, too many pieces for the machine to see.
+            prefetch(self.from.wrapping_add(at + 2 * S::LANES * S::LANES));
         }
         s.transpose(&mut rows[..S::LANES]);
         for (&row, &i) in rows.iter().zip(&S::ORDER).take(S::LANES) {

@@ -8,7 +8,7 @@
 
 use super::cpu_radix::{LARGEST, Pair, dft, dft_any, mul};
 use super::roots::root;
-use crate::backends::cpu::real::{Real, RealTask, Vectors};
+use crate::backends::cpu::real::{Real, RealTask, Vectors, prefetch};
 use crate::backends::cpu::simd::{Float, Isa, Lanes};
 
 /// The parts of complex numbers: f32 and f64.
@@ -244,22 +244,24 @@ impl<T: Float> Sink<T> for Plain<T> {
     }
 }
 
-/// Rows of an intermediate matrix: numbers are multiplied by the roots between its two passes, which are the products of
-/// a root for q and one for k.
+/// Rows of a block of an intermediate matrix: numbers are multiplied by the roots between its two passes, which are the
+/// products of a root for q and one for k.
 #[derive(Clone, Copy)]
 pub(super) struct Turned<T> {
     pub first: *mut T,
-    /// Elements of `T` from row to row.
-    pub stride: usize,
     pub by_q: *const T,
     pub by_k: *const T,
+    /// What will be read next, a row of it for each row that is written: rows are pages apart, which no machine foresees.
+    pub next: Numbers<T>,
 }
 
 impl<T: Float> Sink<T> for Turned<T> {
-    rows!(|self, row| self.first.wrapping_add(self.stride * row), |rows| (self.stride * rows) as isize);
+    rows!(|self, row| self.first.wrapping_add(2 * S::LANES * row), |rows| (2 * S::LANES * rows) as isize);
 
     #[inline(always)]
     unsafe fn write<S: Lanes<T>>(self, s: S, at: *mut T, q: usize, k: usize, x: Pair<S::V>) {
+        let row = (at.addr() - self.first.addr()) / (2 * S::LANES * size_of::<T>());
+        prefetch(self.next.start(row).cast_const());
         // SAFETY: the caller's promise; there are as many roots as values of q and k.
         unsafe {
             let (a, b) = (Packed(self.by_q.cast_mut()).load(s, q), Packed(self.by_k.cast_mut()).load(s, k));

@@ -49,10 +49,14 @@ pub(super) fn sort_digits<I: Item>(a: &mut [I], b: &mut [I], counters: &mut Coun
     for counts in counters.iter_mut() {
         counts[..=mask].fill(0);
     }
-    for (pass, counts) in counters.iter_mut().enumerate() {
-        let shift = shifts(pass);
-        for x in a.iter() {
-            counts[x.key().digit(shift, mask) & ((1 << DIGIT) - 1)] += 1;
+    // Keys are read once for all of the usual two or three passes.
+    match passes {
+        2 => count::<I, 2>(a, counters, shifts, mask),
+        3 => count::<I, 3>(a, counters, shifts, mask),
+        _ => {
+            for (pass, counts) in counters.iter_mut().enumerate() {
+                count::<I, 1>(a, std::slice::from_mut(counts), |_| shifts(pass), mask);
+            }
         }
     }
     let mut swapped = false;
@@ -67,6 +71,22 @@ pub(super) fn sort_digits<I: Item>(a: &mut [I], b: &mut [I], counters: &mut Coun
         swapped = !swapped;
     }
     swapped
+}
+
+/// Counts the digits of the first `N` passes.
+#[inline(always)]
+fn count<I: Item, const N: usize>(
+    a: &[I],
+    counters: &mut Counters,
+    shifts: impl Fn(usize) -> u32,
+    mask: usize,
+) {
+    let Some(counters) = counters.first_chunk_mut::<N>() else { return };
+    for x in a {
+        for (pass, counts) in counters.iter_mut().enumerate() {
+            counts[x.key().digit(shifts(pass), mask) & ((1 << DIGIT) - 1)] += 1;
+        }
+    }
 }
 
 /// Writes each item to the next place of its digit.
