@@ -86,8 +86,8 @@ impl Explanation {
         let candidates = &considered.candidates;
         let decided = &candidates.accepted[considered.decision.index];
         // A published choice is what runs, or who leads its race; without one, what would be picked now.
-        let (chosen, reason) = entry
-            .map_or_else(|| (decided.clone(), considered.decision.reason.clone()), |entry| entry.running());
+        let now = || (decided.clone(), considered.decision.reason.clone());
+        let (chosen, reason) = entry.map_or_else(now, Entry::running);
         let mut explained: Vec<_> = candidates
             .accepted
             .iter()
