@@ -281,6 +281,27 @@ impl<'a> Run<'a> {
                 racing.retain(|&p| self.seconds(p).is_some_and(|s| s < HOPELESS * least));
             }
         }
+        let mut sure = vec![leader];
+        while let Some(best) = self.best().filter(|best| batch.contains(best) && !sure.contains(best)) {
+            self.confirm(leader, best);
+            sure.push(best);
+        }
+    }
+
+    /// Samples a point that has come to the front once more, and takes these times for those that brought it there: the best of
+    /// many is often only lucky, and the surrogate would follow it.
+    fn confirm(&mut self, leader: usize, point: usize) {
+        let mut again = Vec::new();
+        for _ in 0..2 * self.settings.samples {
+            let Round { times, calm, .. } = self.round(leader, &[point]);
+            again.extend(times.into_iter().filter(|_| calm).map(|(_, time)| time));
+            if again.len() >= self.settings.samples || self.refused[point].is_some() {
+                break;
+            }
+        }
+        if !again.is_empty() {
+            self.steady[point] = again;
+        }
     }
 
     /// Whether the search must end, and why.
