@@ -303,7 +303,7 @@ mod tests {
         let candidates = [made_up(1, 1e-3, 1.5), made_up(2, 1.2e-3, 1.5)];
         let mut trials = Trials::new(&candidates, 0, |_| true).unwrap();
         assert_eq!(trials.stake(), 0.0);
-        for _ in 0..1 + block_length(1e-3) {
+        for _ in 0..=block_length(1e-3) {
             assert_eq!(trials.record(1e-3), 0.0);
         }
         assert!((trials.stake() - 0.2e-3).abs() < 1e-9);

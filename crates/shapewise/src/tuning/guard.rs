@@ -95,14 +95,13 @@ impl GuardedTrial {
 impl Trial for GuardedTrial {
     fn sample(&mut self, point: usize) -> Result<f64, String> {
         let limit = self.limit_of(point);
-        let worker = match self.worker.take() {
-            Some(worker) => worker,
-            None => {
-                // The one that hangs may hold the threads for ever.
-                let (info, memory) = (self.task.device.info().clone(), MemoryPool::new(None));
-                self.task.device = Arc::new(CpuDevice::new(info, memory));
-                self.start().map_err(|error| error.to_string())?
-            }
+        let worker = if let Some(worker) = self.worker.take() {
+            worker
+        } else {
+            // The one that hangs may hold the threads for ever.
+            let (info, memory) = (self.task.device.info().clone(), MemoryPool::new(None));
+            self.task.device = Arc::new(CpuDevice::new(info, memory));
+            self.start().map_err(|error| error.to_string())?
         };
         let answer = worker.points.send(point).map(|()| worker.answers.recv_timeout(limit));
         match answer {

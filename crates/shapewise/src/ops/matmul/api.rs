@@ -2,7 +2,7 @@
 
 use super::MatmulAttributes;
 use crate::error::{Error, Result};
-use crate::ops::{Activation, Operation, Request};
+use crate::ops::{Activation, Asked, Operation, Request};
 use crate::tensor::{DType, Layout, Output, Shape, Strides, Tensor, TensorView, TensorViewMut};
 use crate::{Prepared, Runtime};
 
@@ -92,7 +92,7 @@ impl Runtime {
         };
         let mut out = self.allocate(&shape, a.dtype())?;
         let operation = fused.operation();
-        let mut request = Request::new(&operation);
+        let mut request = Request::new(Asked::Lent(&operation));
         fill(&mut request, &a, &b, &fused, out.view_mut()?)?;
         self.execute(&request)?;
         Ok(out)
@@ -119,7 +119,7 @@ impl Runtime {
     ) -> Result<()> {
         check(a, b, fused)?;
         let operation = fused.operation();
-        let mut request = Request::new(&operation);
+        let mut request = Request::new(Asked::Lent(&operation));
         fill(&mut request, a, b, fused, out)?;
         self.execute(&request)
     }
