@@ -24,6 +24,7 @@ const SNAPSHOTS: u32 = 10_000;
 
 /// The cost of tuning.
 #[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the unit belongs to the names in the JSON")]
 pub struct Overhead {
     /// Microseconds of a recommendation: median and 95th percentile, by backend.
     pub recommendation_us: Vec<(String, f64, f64)>,
