@@ -115,12 +115,14 @@ unsafe fn neighbouring_lines(source: &Source, place: &Place) {
             for (i, row) in rows.iter_mut().enumerate() {
                 *row = _mm_xor_si128(sixteen(source, place.first, place.from + 4 * step + i), turn);
             }
-            let lower = [_mm_unpacklo_epi8(rows[0], rows[1]), _mm_unpacklo_epi8(rows[2], rows[3])];
-            let upper = [_mm_unpackhi_epi8(rows[0], rows[1]), _mm_unpackhi_epi8(rows[2], rows[3])];
+            let first = [_mm_unpacklo_epi8(rows[0], rows[1]), _mm_unpackhi_epi8(rows[0], rows[1])];
+            let second = [_mm_unpacklo_epi8(rows[2], rows[3]), _mm_unpackhi_epi8(rows[2], rows[3])];
             let to = place.to.add(step * 16 * STEP_BYTES).cast::<__m256i>();
-            for (i, [first, second]) in [lower, upper].into_iter().enumerate() {
-                let quads =
-                    _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second));
+            for i in 0..2 {
+                let quads = _mm256_set_m128i(
+                    _mm_unpackhi_epi16(first[i], second[i]),
+                    _mm_unpacklo_epi16(first[i], second[i]),
+                );
                 _mm256_storeu_si256(to.add(i), quads);
                 let four = _mm256_madd_epi16(_mm256_maddubs_epi16(one, quads), ones);
                 sums[i] = _mm256_add_epi32(sums[i], four);
