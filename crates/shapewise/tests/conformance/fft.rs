@@ -97,7 +97,7 @@ fn fft() {
 #[cfg(feature = "webgpu")]
 #[test]
 fn webgpu_fft() {
-    let Some(mut suite) = webgpu::suite(OperationKind::Fft, 1, webgpu::FLUSHED) else { return };
+    let Some(mut suite) = webgpu::suite(OperationKind::Fft, 1, webgpu::FUNCTIONS) else { return };
     each_again(24, cases(), |case| {
         check(&mut suite, &Case { double: false, grade: webgpu::normal(case.grade), ..case })
     });

@@ -152,7 +152,7 @@ fn reductions() {
 #[cfg(feature = "webgpu")]
 #[test]
 fn webgpu_reductions() {
-    let Some(mut suite) = webgpu::suite(OperationKind::Reduce, 2, webgpu::FUNCTIONS) else { return };
+    let Some(mut suite) = webgpu::suite(OperationKind::Reduce, 2, webgpu::POWERS) else { return };
     each_again(50, cases(), |case| {
         let (dtype, grade) = (webgpu::shorter(case.dtype), webgpu::normal(case.grade));
         check(&mut suite, &Case { dtype, grade, ..case })

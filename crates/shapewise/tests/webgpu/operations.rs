@@ -267,6 +267,9 @@ fn layers_and_directions_of_a_recurrent_network_run_on_webgpu() {
     }
 }
 
+/// A call on numbers and how they are quantised.
+type QuantisedCall = fn(&Runtime, &Tensor, &Quantization) -> shapewise::Result<Tensor>;
+
 #[test]
 fn quantised_numbers_run_on_webgpu() {
     if device().is_none() {
@@ -278,7 +281,7 @@ fn quantised_numbers_run_on_webgpu() {
     let cpu = Runtime::builder().threads(1).without_calibration().build().unwrap();
     let x = Tensor::from_vec((0..77u8).map(|i| f32::from(i) * 0.31 - 9.0).collect(), &[7, 11]).unwrap();
     let how = Quantization::per_channel(QuantType::I8, 0, &[0.07; 7], &[]).unwrap();
-    let calls: [fn(&Runtime, &Tensor, &Quantization) -> shapewise::Result<Tensor>; 3] = [
+    let calls: [QuantisedCall; 3] = [
         |rt, x, how| rt.dequantize(&rt.quantize(x, how)?, how),
         |rt, x, how| {
             let q = rt.quantize(x, how)?;
