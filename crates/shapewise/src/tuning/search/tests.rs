@@ -212,14 +212,14 @@ fn budgets_hold() {
 struct Lucky {
     recorded: Recorded,
     point: usize,
-    rounds: usize,
+    first: usize,
 }
 
 impl Trial for Lucky {
     fn sample(&mut self, point: usize) -> Result<f64, String> {
         let asked = self.recorded.asked(point);
         let time = self.recorded.sample(point)?;
-        Ok(if point == self.point && asked < self.rounds { time / 3.0 } else { time })
+        Ok(if point == self.point && asked < self.first { time / 3.0 } else { time })
     }
 }
 
@@ -230,7 +230,7 @@ fn a_point_of_a_lucky_round_does_not_win() {
     // The second kernel's first point by the model is tried in the first batch, and is a third slower than the best.
     let found = quietly(&points, &settings, &mut Recorded::new(times.clone()));
     let slow = found.sampled.iter().map(|s| s.point).find(|&p| points[p].kernel == 1).unwrap();
-    let mut trial = Lucky { recorded: Recorded::new(times.clone()), point: slow, rounds: settings.samples };
+    let mut trial = Lucky { recorded: Recorded::new(times.clone()), point: slow, first: settings.samples };
     let found = search(&points, &settings, &mut trial, &mut |_| true);
     assert_ne!(found.best, Some(slow));
     assert!(share(&found, &times) > 0.9, "{}", share(&found, &times));
