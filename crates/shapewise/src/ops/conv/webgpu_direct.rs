@@ -9,14 +9,15 @@ use crate::ops::{Knob, OperationKind, ParameterSpace, Parameters, Refusals, Vari
 /// `webgpu::conv::direct`
 pub(super) struct Direct;
 
-/// The place in the input that an output's tap meets; none gives one outside.
+/// The place in the input that an output's tap meets, which may lie in the padding; `NONE` between two inputs of a transposed convolution.
 const PLACES: &str = "
+const NONE = -0x40000000i;
 fn place(out: u32, tap: u32, stride: u32, dilation: u32, before: u32) -> i32 {
     return i32(out * stride + tap * dilation) - bitcast<i32>(before);
 }
 fn place_transposed(out: u32, tap: u32, stride: u32, dilation: u32, before: u32) -> i32 {
     let spread = i32(out) + bitcast<i32>(before) - i32(tap * dilation);
-    return select(-1, spread / i32(stride), spread >= 0 && spread % i32(stride) == 0);
+    return select(NONE, spread / i32(stride), spread % i32(stride) == 0);
 }
 ";
 
@@ -36,16 +37,21 @@ let w_at = part * s.w0 + channel % s.o * s.w1;
 var sum = 0.0;
 for (var kd = 0u; kd < s.kernel_d; kd++) {
     let id = PLACE(od, kd, s.stride_d, s.dilation_d, s.before_d);
-    if (id < 0 || id >= i32(s.in_d)) { continue; }
+    if (id == NONE) { continue; }
     for (var kh = 0u; kh < s.kernel_h; kh++) {
         let ih = PLACE(oh, kh, s.stride_h, s.dilation_h, s.before_h);
-        if (ih < 0 || ih >= i32(s.in_h)) { continue; }
+        if (ih == NONE) { continue; }
+        let there = id >= 0 && id < i32(s.in_d) && ih >= 0 && ih < i32(s.in_h);
         for (var kw = 0u; kw < s.kernel_w; kw++) {
             let iw = PLACE(ow, kw, s.stride_w, s.dilation_w, s.before_w);
-            if (iw < 0 || iw >= i32(s.in_w)) { continue; }
-            let from_x = x_at + u32(id) * s.x2 + u32(ih) * s.x3 + u32(iw) * s.x4;
+            if (iw == NONE) { continue; }
+            let ok = there && iw >= 0 && iw < i32(s.in_w);
+            let from_x = select(0u, x_at + u32(id) * s.x2 + u32(ih) * s.x3 + u32(iw) * s.x4, ok);
             let from_w = w_at + kd * s.w3 + kh * s.w4 + kw * s.w5;
-            for (var c = 0u; c < s.c; c++) { sum += f32(x[from_x + c * s.x1]) * f32(w[from_w + c * s.w2]); }
+            for (var c = 0u; c < s.c; c++) {
+                // Padding counts as zeros, also under weights that are not finite.
+                sum += select(0.0, f32(x[from_x + c * s.x1]), ok) * f32(w[from_w + c * s.w2]);
+            }
         }
     }
 }
