@@ -53,8 +53,9 @@ fn large_calls_are_cut_where_parts_are_independent() {
     for kernel in ["webgpu::elementwise::vec4", "webgpu::elementwise::strided"] {
         assert_eq!(difference(&rt, kernel, reference, add), 0.0, "{kernel}");
     }
-    let turned = |rt: &Runtime| rt.mul(&x.transpose(), &x.transpose());
-    assert_eq!(difference(&rt, "webgpu::elementwise::strided", reference, turned), 0.0);
+    let column = numbers(&[301, 1], 0.2);
+    let spread = |rt: &Runtime| rt.mul(&x, &column);
+    assert_eq!(difference(&rt, "webgpu::elementwise::strided", reference, spread), 0.0);
     let softmax = |rt: &Runtime| rt.softmax(&x, -1);
     let name = OperationKind::Softmax.webgpu_kernels().last().unwrap().name();
     assert!(difference(&rt, name, "cpu::softmax::reference", softmax) < 1e-6);
@@ -76,6 +77,10 @@ fn what_cannot_be_cut_is_refused_with_the_reason() {
         error.contains("spans 120400 bytes, a binding takes 65536, and this call cannot be cut"),
         "{error}"
     );
+    // Parts of the result lie along one axis, those of the operands along the other.
+    let on_gpu = rt.with_kernel("webgpu::elementwise::strided").unwrap();
+    let error = on_gpu.mul(&x.transpose(), &x.transpose()).unwrap_err().to_string();
+    assert!(error.contains("spans 120400 bytes, a binding takes 65536"), "{error}");
     // The runtime has other kernels for it.
     assert!(rt.sum(&x, &[0, 1][..]).is_ok());
 }

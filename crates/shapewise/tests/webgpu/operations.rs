@@ -1,6 +1,6 @@
 //! WGSL kernels among the others: chosen, checked, run, predicted.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shapewise::backends::webgpu::{
     Access, AdapterKind, DeviceKernel, Dispatch, Place, Plan, Shader, WebGpuCost, WebGpuDevice, WebGpuKernel,
@@ -16,6 +16,12 @@ use shapewise::ops::{
 use shapewise::{DType, Placement, Runtime, StoreLocation, Tensor};
 
 use crate::{backend, builder, device};
+
+/// The device that runtimes share is one test's at a time, because one of them loses it.
+fn alone_with_the_shared_device() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Adds two tensors of any strides.
 struct Add;
@@ -183,6 +189,7 @@ fn a_measured_device_can_be_predicted() {
 
 #[test]
 fn runtimes_share_one_device() {
+    let _alone = alone_with_the_shared_device();
     if device().is_none() {
         return;
     }
@@ -200,6 +207,7 @@ fn runtimes_share_one_device() {
 
 #[test]
 fn a_runtime_placed_on_webgpu_computes_there_or_says_why_not() {
+    let _alone = alone_with_the_shared_device();
     if device().is_none() {
         return;
     }
@@ -241,6 +249,7 @@ fn layers(dtype: DType) -> (Tensor, Vec<[Tensor; 4]>) {
 
 #[test]
 fn layers_and_directions_of_a_recurrent_network_run_on_webgpu() {
+    let _alone = alone_with_the_shared_device();
     if device().is_none() {
         return;
     }
@@ -272,6 +281,7 @@ type QuantisedCall = fn(&Runtime, &Tensor, &Quantization) -> shapewise::Result<T
 
 #[test]
 fn quantised_numbers_run_on_webgpu() {
+    let _alone = alone_with_the_shared_device();
     if device().is_none() {
         return;
     }
