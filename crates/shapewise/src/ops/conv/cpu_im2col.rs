@@ -89,8 +89,13 @@ impl Kernel for Im2col {
             memory: times * sum.memory,
         };
         let forks = (one.forks + u32::from(one.threads > 1)).saturating_mul(products as u32);
+        // Apart from runs of neighbours, elements are copied one at a time: a load and a store in the time of two vectors.
+        let size = workload.outputs()[0].dtype.size();
+        let lanes = one.unit.isa.map_or(1, |isa| isa.register_bytes() / size) as f64;
+        let elements = (g.c * g.taps() * g.pixels()) as f64;
+        let copied = if g.stride[2] as isize * g.x[4] == 1 { 0.0 } else { elements * 2.0 * lanes };
         Cost {
-            operations: times * one.operations,
+            operations: times * (one.operations + copied),
             traffic,
             forks,
             scratch: one.scratch + columns + ALIGNMENT * g.c * g.taps(),
