@@ -1,5 +1,5 @@
 //! What an instruction set offers to algorithms.
-use super::Float;
+use super::{Float, halves};
 use half::{bf16, f16};
 
 /// The most lanes any instruction set has (`f32` on AVX-512).
@@ -286,7 +286,7 @@ pub trait HalfLanes: Lanes<f32> {
         let mut wide = [0.0_f32; MAX_LANES];
         for (i, x) in wide.iter_mut().take(Self::LANES).enumerate() {
             // SAFETY: i < LANES elements may be read.
-            *x = unsafe { at.add(i).read() }.to_f32();
+            *x = halves::widen(unsafe { at.add(i).read() });
         }
         // SAFETY: `wide` has at least LANES elements.
         unsafe { self.load(wide.as_ptr()) }
@@ -302,7 +302,7 @@ pub trait HalfLanes: Lanes<f32> {
         unsafe { self.store(wide.as_mut_ptr(), v) };
         for (i, x) in wide.iter().take(Self::LANES).enumerate() {
             // SAFETY: i < LANES elements may be written.
-            unsafe { at.add(i).write(f16::from_f32(*x)) };
+            unsafe { at.add(i).write(halves::narrow(*x)) };
         }
     }
     /// Reads `LANES` bfloats.

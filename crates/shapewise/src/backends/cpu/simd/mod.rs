@@ -36,6 +36,7 @@
 //! inlined is compiled without the instructions, which is right but slow.
 
 mod float;
+mod halves;
 mod isa;
 mod lanes;
 pub mod math;
