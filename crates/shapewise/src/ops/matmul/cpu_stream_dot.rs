@@ -38,14 +38,35 @@ pub(super) unsafe fn pack<W: Stored>(rows: &Rows<W>, lanes: usize, mut to: *mut 
             for p in (p..end).step_by(lanes) {
                 for i in first..rows.m.min(first + GROUP) {
                     let from = rows.at.wrapping_offset(i as isize * rows.rs + p as isize * rows.cs);
-                    for q in 0..lanes.min(end - p) {
-                        // SAFETY: the element exists and has room.
-                        unsafe { to.add(q).write((*from.wrapping_offset(q as isize * rows.cs)).widen()) };
+                    let count = lanes.min(end - p);
+                    // SAFETY: the elements exist and have room.
+                    unsafe {
+                        match count {
+                            16 if rows.cs == 1 => copy::<W, 16>(from, to),
+                            8 if rows.cs == 1 => copy::<W, 8>(from, to),
+                            4 if rows.cs == 1 => copy::<W, 4>(from, to),
+                            _ => {
+                                for q in 0..count {
+                                    to.add(q).write((*from.wrapping_offset(q as isize * rows.cs)).widen());
+                                }
+                            }
+                        }
                     }
                     to = to.wrapping_add(lanes);
                 }
             }
         }
+    }
+}
+
+/// A vector of neighbours; of known length, so that it is one.
+///
+/// # Safety
+/// `from` can be read and `to` written.
+unsafe fn copy<W: Stored, const N: usize>(from: *const W, to: *mut W::Wide) {
+    for q in 0..N {
+        // SAFETY: the caller's promise.
+        unsafe { to.add(q).write((*from.add(q)).widen()) };
     }
 }
 
