@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{TensorDesc, Workload};
 use crate::backends::cpu::simd::Isa;
 use crate::device::Caches;
 use crate::tensor::DType;
@@ -79,6 +80,27 @@ impl Cost {
         Self { operations, unit, traffic, threads: 1, imbalance: 1.0, forks: 0, scratch: 0, elsewhere: 0.0 }
     }
 
+    /// With what it takes to widen every 16-bit input once and to narrow such outputs, where no instruction does it.
+    ///
+    /// Counted from `simd::halves`, where a number takes 15 instructions to widen and 20 to narrow, and from the crate
+    /// `half`, which shifts a `bf16` and looks out for NaN.
+    #[must_use]
+    pub(crate) fn converting(self, workload: &Workload) -> Self {
+        if self.unit.isa != Some(Isa::Portable) {
+            return self;
+        }
+        let count = |operands: &[TensorDesc], f16: f64, bf16: f64| -> f64 {
+            let one = |operand: &TensorDesc| match operand.dtype {
+                DType::F16 => f16 * operand.len() as f64,
+                DType::BF16 => bf16 * operand.len() as f64,
+                _ => 0.0,
+            };
+            operands.iter().map(one).sum()
+        };
+        let more = count(workload.inputs(), 15.0, 3.0) + count(workload.outputs(), 20.0, 8.0);
+        Self { operations: self.operations + more, ..self }
+    }
+
     /// Split evenly in `tasks` pieces over `threads` threads with one hand-over.
     #[must_use]
     pub fn split(self, threads: usize, tasks: usize) -> Self {
@@ -91,6 +113,8 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::Operation;
+    use crate::tensor::Shape;
 
     #[test]
     fn a_pass_touches_the_levels_it_overflows() {
@@ -99,6 +123,17 @@ mod tests {
         assert_eq!((small.l2, small.l3, small.memory), (0.0, 0.0, 0.0));
         let big = Traffic::pass(1e8, 1e8, &caches);
         assert_eq!((big.l1, big.l2, big.l3, big.memory), (1e8, 1e8, 1e8, 1e8));
+    }
+
+    #[test]
+    fn halves_cost_more_without_instructions_for_them() {
+        let half = TensorDesc::contiguous(DType::F16, Shape::new(&[10]).unwrap());
+        let workload = Workload::new(Operation::Copy, &[half], &[half]);
+        let of = |isa| {
+            let unit = ComputeUnit { dtype: DType::F32, isa: Some(isa) };
+            Cost::new(1.0, unit, Traffic::default()).converting(&workload).operations
+        };
+        assert_eq!([of(Isa::Portable), of(Isa::Avx2)], [351.0, 1.0]);
     }
 
     #[test]

@@ -52,5 +52,5 @@ pub(super) fn pass(
     // Peaks count a fused multiplication and addition as two operations; others take its place as one.
     let operations = 2.0 * elements as f64 * f64::from(weight(workload));
     let threads = parameters.threads();
-    Cost::new(operations, unit, traffic).split(threads, threads)
+    Cost::new(operations, unit, traffic).converting(workload).split(threads, threads)
 }

@@ -261,7 +261,10 @@ fn cost(workload: &Workload, threads: usize, device: &DeviceInfo, isa: Isa) -> C
         memory: if beyond(workload.bytes() as f64, caches.l3) { workload.bytes() as f64 } else { 0.0 },
     };
     let unit = ComputeUnit { dtype: DType::F32, isa: Some(isa) };
-    let cost = Cost { scratch: plan.scratch() * 4, ..Cost::new(vectors * 2.0 * lanes * many, unit, traffic) };
+    let cost = Cost {
+        scratch: plan.scratch() * 4,
+        ..Cost::new(vectors * 2.0 * lanes * many, unit, traffic).converting(workload)
+    };
     let cost = cost.split(threads, panels.div_ceil(plan.batch));
     Cost { forks: cost.forks * 2 * products.count as u32, ..cost }
 }

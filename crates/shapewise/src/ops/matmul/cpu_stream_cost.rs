@@ -32,7 +32,7 @@ pub(super) fn streamed(workload: &Workload, parameters: &Parameters, device: &De
     let operations = many * vectors * 2.0 * plan.lanes as f64;
     let unit = ComputeUnit { dtype: wide, isa: Some(isa) };
     let scratch = plan.scratch().saturating_mul(wide.size());
-    let cost = Cost { scratch, ..Cost::new(operations, unit, traffic) };
+    let cost = Cost { scratch, ..Cost::new(operations, unit, traffic).converting(workload) };
     if beside > 1 {
         let shares = Split::into(products.count, beside);
         let imbalance = shares.longest() as f64 * beside as f64 / many;
@@ -86,6 +86,10 @@ fn count(g: &Gemm<()>, plan: &Plan, stored: f64, wide: f64, caches: &Caches) -> 
             let (groups, tiles) = ((m / rows as f64).ceil(), (n / columns as f64).ceil());
             // A tree of additions at the end of every sum.
             vectors = m * n * ((k / lanes).ceil() + 2.0 * lanes.log2());
+            // Several rows are copied first: vector by vector where they are contiguous, else one element at a time.
+            if g.m > 1 {
+                vectors += 2.0 * m * k / if g.a_cs == 1 { lanes } else { 1.0 };
+            }
             l1 = groups * matrix + tiles * m * k * wide;
             again =
                 if beyond(m * k * wide, caches.l1d.map(|l1| l1 / 2)) { tiles * m * k * wide } else { 0.0 };

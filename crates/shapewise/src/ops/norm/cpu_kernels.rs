@@ -169,7 +169,7 @@ impl Kernel for Norm {
         let padding = (run as f64 / lanes).ceil() * lanes / run.max(1) as f64;
         let unit = ComputeUnit { dtype, isa: Some(self.isa) };
         let tasks = (x.len() / run.max(1)).max(1);
-        let cost = Cost::new(operations * padding * x.len() as f64, unit, traffic);
+        let cost = Cost::new(operations * padding * x.len() as f64, unit, traffic).converting(workload);
         Cost { scratch: 5 * weights(workload) * dtype.size(), ..cost.split(parameters.threads(), tasks) }
     }
 

@@ -168,8 +168,14 @@ impl Kernel for Engine {
         let vector = (self.isa.register_bytes() as f64 / size).max(1.0);
         let padding = (run as f64 / vector).ceil() * vector / run.max(1) as f64;
         // A gathered element is copied before it is used.
-        let work = if stride == 1 { 1.0 } else { 2.0 };
-        let unit = ComputeUnit { dtype: unit_type(input.dtype), isa: Some(self.isa) };
+        let mut work = if stride == 1 { 1.0 } else { 2.0 };
+        let mut unit = ComputeUnit { dtype: unit_type(input.dtype), isa: Some(self.isa) };
+        if self.walk == Walk::Columns
+            && matches!(attributes(workload).kind, ReduceKind::ArgMax | ReduceKind::ArgMin)
+        {
+            // Values and places side by side do not become vectors: comparisons for order, ties and NaN, and two choices.
+            (work, unit.isa) = (10.0, None);
+        }
         let set = moved + output.bytes() as f64;
         let traffic = Traffic::pass(moved, set, &device.caches)
             + Traffic::pass(output.bytes() as f64, set, &device.caches);
@@ -177,7 +183,9 @@ impl Kernel for Engine {
             Walk::Rows => parameters.threads() * Cut::of(parameters).tasks,
             Walk::Columns => (plan.outputs() / 64).max(1),
         };
-        Cost::new(elements * padding * work, unit, traffic).split(parameters.threads(), tasks)
+        Cost::new(elements * padding * work, unit, traffic)
+            .converting(workload)
+            .split(parameters.threads(), tasks)
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {

@@ -145,7 +145,7 @@ impl Kernel for Softmax {
         let tasks = if self.walk == Walk::Rows { rows } else { rows.div_ceil(BAND) };
         // The columns take each power twice: for the sum and for the weight.
         let work = if self.walk == Walk::Rows { OPERATIONS } else { 2.0 * OPERATIONS };
-        let cost = Cost::new(work * padding * x.len() as f64, unit, read + write);
+        let cost = Cost::new(work * padding * x.len() as f64, unit, read + write).converting(workload);
         let scratch = if self.walk == Walk::Rows {
             axis.size.saturating_mul(2 * unit.dtype.size() * parameters.threads())
         } else {
