@@ -148,6 +148,7 @@ fn main() -> ExitCode {
 
 /// What is wrong with a command line, on one line: lists and tips follow each other.
 fn one_line(text: &str) -> String {
+    let text = text.replace("invalid digit found in string", "write a whole number like 2");
     let parts = text.lines().map(str::trim).filter(|part| !part.is_empty());
     let parts = parts.take_while(|part| !part.starts_with("For more information"));
     parts.fold(String::new(), |line, part| match line.chars().next_back() {

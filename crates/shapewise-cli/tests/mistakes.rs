@@ -71,6 +71,7 @@ fn command_lines_that_cannot_be_read() {
         ("bench add 3 3 --dtype float", "is not an element type; use one of f32"),
         ("bench add 3 3 --samples 0", "1..=10000"),
         ("tune --budget soon", "write seconds like 60, or 90s, 5m"),
+        ("store prune --older-than soon", "write a whole number like 2"),
         ("completions tcsh", "[possible values: bash"),
         ("run add a.npy b.npy", "--out <FILE>; Usage: "),
         ("explain add 3 3 --on cuda", "use cpu or webgpu"),
