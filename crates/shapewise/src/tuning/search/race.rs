@@ -134,18 +134,18 @@ mod tests {
 
     #[test]
     fn only_a_clear_difference_counts() {
-        let leader = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0];
-        let slower: Vec<f64> =
-            leader.iter().zip([1.02, 1.03, 1.02, 9.0, 1.02, 1.01]).map(|(t, f)| t * f).collect();
+        let leader = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.08, 0.92, 1.01];
+        let factors = [1.02, 1.03, 1.02, 9.0, 1.02, 1.01, 1.02, 1.03, 1.02];
+        let slower: Vec<f64> = leader.iter().zip(factors).map(|(t, f)| t * f).collect();
         assert!(is_behind(&slower, &leader), "two percent on the same disturbances, and one interruption");
-        let mixed = [1.1, 1.0, 1.0, 0.95, 1.05, 0.98];
+        let mixed = [1.1, 1.0, 1.0, 0.95, 1.05, 0.98, 1.0, 1.02, 0.97];
         assert!(!is_behind(&mixed, &leader));
-        assert!(!is_behind(&slower[..3], &leader[..3]), "three pairs are too few");
+        assert!(!is_behind(&slower[..5], &leader[..5]), "five pairs are too few");
     }
 
     #[test]
     fn the_spread_needs_samples() {
         assert_eq!(spread(&[1.0, 1.0]), None);
-        assert_eq!(spread(&[2.0; 5]), Some(0.0));
+        assert_eq!(spread(&[2.0; PAIRS]), Some(0.0));
     }
 }
