@@ -77,7 +77,7 @@ impl Default for SearchSettings {
             time: None,
             samples: 3,
             rounds: 45,
-            worth: 0.002,
+            worth: 0.001,
             calls: None,
         }
     }
