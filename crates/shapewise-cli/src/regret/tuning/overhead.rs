@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
-use shapewise::{Error, Runtime};
 use shapewise::measure::Summary;
 use shapewise::ops::Workload;
 use shapewise::sensors::{Machine, Monitor, Sensors, SystemState};
@@ -13,6 +12,7 @@ use shapewise::tuning::{
     BackendTuningStrategy, CpuStrategy, CudaDevice, CudaStrategy, GpuLimits, GpuRates, MetalDevice,
     MetalFamily, MetalStrategy, TuningConstraints, TuningError, WebGpuStrategy,
 };
+use shapewise::{Error, Runtime};
 
 /// Recommendations of each workload that are timed.
 const REPEATS: usize = 50;
