@@ -14,17 +14,15 @@ use shapewise::tuning::{Coordinator, TuningBudget, TuningTask, Workbench};
 
 use super::shapes::{expected, tunable};
 
-/// What was found of one workload; points are numbered as the candidates were.
+/// What was found of one workload; points are numbered as they are listed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Judged {
     /// The operation's name.
     pub operation: String,
     /// The workload in words.
     pub workload: String,
-    /// Points, and those that were timed (the others failed).
-    pub points: usize,
-    /// Each point's time over the default's; `None` where it failed.
-    pub times: Vec<Option<f64>>,
+    /// Every point; the first is the default.
+    pub points: Vec<Timed>,
     /// The best point: its kernel and parameters.
     pub best: (String, String),
     /// What the search found: its kernel and parameters.
@@ -37,6 +35,19 @@ pub struct Judged {
     pub within: Option<usize>,
     /// Seconds that the search took.
     pub seconds: f64,
+}
+
+/// A point and what was measured of it, so that other models and searches can be tried on the same times.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Timed {
+    /// The kernel's name.
+    pub kernel: String,
+    /// Its parameters, in words.
+    pub parameters: String,
+    /// Seconds that the model expected.
+    pub expected: Option<f64>,
+    /// Its time over the default's; `None` where it failed.
+    pub time: Option<f64>,
 }
 
 /// The best time as a share of others' times: 1 where they are as good.
@@ -58,9 +69,11 @@ const STAYS: [(usize, f64); 4] = [(1, 2.0), (3, 1.2), (5, 1.08), (11, 1.0)];
 const BETWEEN: usize = 4;
 /// Two samples of the default that differ by less than this factor say that nothing disturbed what lies between.
 const CALM: f64 = 1.15;
-/// Points of the exhaustive measurement that take part in the last comparison.
+/// Points of the exhaustive measurement that take part in a comparison at the end.
 const FINALISTS: usize = 4;
-/// Rounds of the last comparison.
+/// Comparisons at most.
+const FINALS: usize = 3;
+/// Rounds of each.
 const ROUNDS: usize = 25;
 
 /// Measures everything, searches and compares.
@@ -74,7 +87,7 @@ pub fn judge(
     let seconds = |p: usize| expected(&candidates[p]).unwrap_or(f64::INFINITY);
     let start = (0..candidates.len()).min_by(|&a, &b| seconds(a).total_cmp(&seconds(b))).unwrap_or(0);
     let mut trial = runtime.trial(workload, &candidates)?;
-    let times = exhaustive(&mut *trial, candidates.len());
+    let mut times = exhaustive(&mut *trial, candidates.len());
     let bench = Recorder { runtime, candidates: &candidates, order: RefCell::default() };
     let began = Instant::now();
     let task = TuningTask { workload: workload.clone(), weight: 1.0, calls: None };
@@ -84,37 +97,49 @@ pub fn judge(
     let best = report.workloads.first().and_then(|w| w.best.clone());
     let is_best = |c: &Candidate| best.as_ref().is_some_and(|b| c.is(&b.kernel, &b.parameters));
     let Some(found) = candidates.iter().position(is_best) else { return Ok(None) };
-    let mut order: Vec<usize> = (0..times.len()).filter(|&p| times[p].is_some()).collect();
-    order.sort_by(|&a, &b| times[a].unwrap_or(f64::INFINITY).total_cmp(&times[b].unwrap_or(f64::INFINITY)));
-    let mut finalists = vec![0, start, found];
-    finalists.extend(order.iter().take(FINALISTS));
-    let last = compare(&mut *trial, &finalists);
+    let last = finals(&mut *trial, &mut times, [0, start, found]);
     let Some(&(least, first)) = last.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else { return Ok(None) };
     let share = |i: usize| first / last[i].1;
     let order = bench.order.into_inner();
-    let times = settle(times, &last);
     let near = |p: &usize| times[*p].is_some_and(|t| t <= WITHIN * first);
     let name = |p: usize| (candidates[p].kernel.name().to_owned(), candidates[p].parameters.to_string());
+    let timed = |(p, time): (usize, &Option<f64>)| {
+        let (kernel, parameters) = name(p);
+        Timed { kernel, parameters, expected: expected(&candidates[p]), time: *time }
+    };
     Ok(Some(Judged {
         operation: operation.to_owned(),
         workload: workload.to_string(),
-        points: candidates.len(),
+        points: times.iter().enumerate().map(timed).collect(),
         best: name(least),
         found: name(found),
         shares: Shares { default: share(0), start: share(1), tuned: share(2) },
         within: order.iter().position(near).map(|at| at + 1),
-        times,
         order,
         seconds,
     }))
 }
 
-/// The times with those of the last comparison in their places: they have more rounds behind them.
-fn settle(mut times: Vec<Option<f64>>, last: &[(usize, f64)]) -> Vec<Option<f64>> {
-    for &(point, time) in last {
-        times[point] = Some(time);
+/// Compares some points with the best of all, which then have more rounds behind them, until none of the others looks better:
+/// a point may be in front only because it was timed in a lucky moment.
+fn finals(trial: &mut dyn Trial, times: &mut [Option<f64>], always: [usize; 3]) -> Vec<(usize, f64)> {
+    let (mut points, mut last) = (always.to_vec(), Vec::new());
+    for _ in 0..FINALS {
+        let mut order: Vec<(usize, f64)> =
+            times.iter().enumerate().filter_map(|(p, t)| Some((p, (*t)?))).collect();
+        order.sort_by(|a, b| a.1.total_cmp(&b.1));
+        order.truncate(FINALISTS);
+        order.retain(|(p, _)| !points.contains(p));
+        if !last.is_empty() && order.is_empty() {
+            break;
+        }
+        points.extend(order.iter().map(|best| best.0));
+        last = compare(trial, &points);
+        for &(point, time) in &last {
+            times[point] = Some(time);
+        }
     }
-    times
+    last
 }
 
 /// Every point's time over the default's. All take turns, with the default before and after every few of them; those that
@@ -269,5 +294,20 @@ mod tests {
         let last = compare(&mut trial, &[0, 77, 0, 10]);
         assert_eq!(last.iter().map(|l| l.0).collect::<Vec<_>>(), [0, 77, 0, 10]);
         assert!((last[1].1 - 0.9).abs() < 0.01 && (last[3].1 - 1.2).abs() < 0.01, "{last:?}");
+    }
+
+    #[test]
+    fn points_of_lucky_moments_do_not_hide_the_best() {
+        let times: Vec<Option<f64>> = (0..60).map(|i| Some(1.0 + f64::from(i) * 0.01)).collect();
+        let mut trial = Swinging { times: times.clone(), calls: 0 };
+        let mut seen = times;
+        seen[3] = Some(1.02);
+        for lucky in [20, 21, 22, 23, 24] {
+            seen[lucky] = Some(0.5);
+        }
+        let last = finals(&mut trial, &mut seen, [3, 10, 3]);
+        assert_eq!(last[..3].iter().map(|l| l.0).collect::<Vec<_>>(), [3, 10, 3]);
+        let least = last.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|l| l.0);
+        assert_eq!(least, Some(0), "{last:?}");
     }
 }

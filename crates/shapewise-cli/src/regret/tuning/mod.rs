@@ -134,7 +134,7 @@ fn figures(of: &HeldOut, judged: &[Judged]) -> Option<Figures> {
     Some(Figures {
         operation: of.operation,
         shapes: ours.len(),
-        points: [ours.iter().map(|j| j.points).min()?, ours.iter().map(|j| j.points).max()?],
+        points: [ours.iter().map(|j| j.points.len()).min()?, ours.iter().map(|j| j.points.len()).max()?],
         default: mean(|j| j.shares.default)?,
         start: mean(|j| j.shares.start)?,
         tuned: mean(|j| j.shares.tuned)?,

@@ -29,6 +29,20 @@ impl Schedule {
     pub fn from_number(number: Option<u32>) -> Self {
         number.and_then(|n| Self::ALL.get(n as usize)).copied().unwrap_or_default()
     }
+
+    /// How often the busiest thread goes for pieces that another one may take as well, once for a share of its own.
+    pub fn takes(self, threads: usize, pieces: usize) -> u32 {
+        let threads = threads.max(1);
+        match self {
+            Self::Static | Self::Stealing => 1,
+            Self::Dynamic => pieces.div_ceil(threads).max(1) as u32,
+            Self::Guided => {
+                let next = AtomicUsize::new(0);
+                let parts = std::iter::from_fn(|| take_part(&next, threads, pieces)).count();
+                parts.div_ceil(threads).max(1) as u32
+            }
+        }
+    }
 }
 
 /// Runs every piece once, on up to `threads` threads.
@@ -171,6 +185,14 @@ mod tests {
         assert_eq!(sizes.iter().sum::<usize>(), 100);
         assert!(sizes[0] == 25 && sizes.windows(2).all(|w| w[0] >= w[1]), "{sizes:?}");
         assert_eq!(sizes.last(), Some(&1));
+    }
+
+    #[test]
+    fn only_pieces_that_others_may_take_are_asked_for() {
+        let takes = |schedule: Schedule, threads, pieces| schedule.takes(threads, pieces);
+        assert_eq!(Schedule::ALL.map(|schedule| takes(schedule, 2, 32)), [1, 16, 7, 1]);
+        assert_eq!(Schedule::ALL.map(|schedule| takes(schedule, 4, 4)), [1; 4]);
+        assert_eq!(Schedule::ALL.map(|schedule| takes(schedule, 0, 0)), [1; 4]);
     }
 
     #[test]

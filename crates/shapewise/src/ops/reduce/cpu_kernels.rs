@@ -147,7 +147,8 @@ impl Kernel for Engine {
                     let usual = p.get(Knob::Split) == Some(4) && p.get(Knob::Schedule) == Some(1);
                     p.threads() > 1 || usual
                 })
-                .axis(Knob::BlockK, &[256, 512, 1024, 2048])
+                // The kernel's own block first: what the cost does not tell apart is tried in this order.
+                .axis(Knob::BlockK, &[2048, 1024, 512, 256])
                 .axis(Knob::Unroll, &[4, 1]),
             Walk::Columns => ParameterSpace::threads(device.threads)
                 .axis(Knob::BlockN, &[64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048]),
@@ -179,13 +180,17 @@ impl Kernel for Engine {
         let set = moved + output.bytes() as f64;
         let traffic = Traffic::pass(moved, set, &device.caches)
             + Traffic::pass(output.bytes() as f64, set, &device.caches);
-        let tasks = match self.walk {
-            Walk::Rows => parameters.threads() * Cut::of(parameters).tasks,
-            Walk::Columns => (plan.outputs() / 64).max(1),
-        };
-        Cost::new(elements * padding * work, unit, traffic)
-            .converting(workload)
-            .split(parameters.threads(), tasks)
+        let cost = Cost::new(elements * padding * work, unit, traffic).converting(workload);
+        let threads = parameters.threads();
+        match self.walk {
+            Walk::Rows => {
+                let (pieces, takes) = Cut::of(parameters).pieces(plan.outputs(), threads);
+                let cost = cost.split(threads, pieces);
+                // To take a piece that others may take as well a line of the cache goes there and back, as for a hand-over.
+                Cost { forks: if cost.threads > 1 { takes } else { 0 }, ..cost }
+            }
+            Walk::Columns => cost.split(threads, (plan.outputs() / 64).max(1)),
+        }
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {

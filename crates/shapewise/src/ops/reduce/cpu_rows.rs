@@ -39,6 +39,24 @@ impl Cut {
             schedule: Schedule::from_number(parameters.get(Knob::Schedule)),
         }
     }
+
+    /// Pieces that so many results are cut into, and how often a thread goes for some of them.
+    pub fn pieces(&self, outputs: usize, threads: usize) -> (usize, u32) {
+        if by_depth(outputs, threads) {
+            return (threads, 1);
+        }
+        let pieces = self.tasks(outputs, threads);
+        (pieces, self.schedule.takes(threads, pieces))
+    }
+
+    fn tasks(&self, outputs: usize, threads: usize) -> usize {
+        if threads > 1 { (self.tasks * threads).min(outputs.div_ceil(4)).max(1) } else { 1 }
+    }
+}
+
+/// Whether there are so few results that each is computed by all threads.
+fn by_depth(outputs: usize, threads: usize) -> bool {
+    threads > 1 && outputs < 2 * threads && outputs * threads <= PARTS
 }
 
 /// A reduction over given memory.
@@ -75,10 +93,10 @@ pub(super) unsafe fn reduce<F: Fold>(
     if outputs == 0 {
         return;
     }
-    if threads > 1 && outputs < 2 * threads && outputs * threads <= PARTS {
+    if by_depth(outputs, threads) {
         return rows.split_depth(runner, pool, threads);
     }
-    let tasks = if threads > 1 { (cut.tasks * threads).min(outputs.div_ceil(4)) } else { 1 };
+    let tasks = cut.tasks(outputs, threads);
     schedule::run(pool, threads, tasks, cut.schedule, &|task| {
         let range = outputs * task / tasks..outputs * (task + 1) / tasks;
         runner.run(Part { rows: &rows, range, runs: 0..rows.runs(), along: 0..inner.size, slots: None });

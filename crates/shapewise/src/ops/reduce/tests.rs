@@ -4,9 +4,10 @@ use super::plan::Plan;
 use super::*;
 use crate::Runtime;
 use crate::backends::cpu::Probe;
+use crate::backends::cpu::schedule::Schedule;
 use crate::device::Device;
 use crate::ops::walk::Axis;
-use crate::ops::{Operation, TensorDesc, Workload};
+use crate::ops::{Kernel, Knob, Operation, Parameters, TensorDesc, Workload};
 use crate::tensor::{DType, Layout, Shape, Strides, Tensor, TensorView};
 use proptest::prelude::*;
 
@@ -134,6 +135,23 @@ fn long_rows_and_columns_use_every_path() {
             }
         }
     }
+}
+
+#[test]
+fn pieces_that_any_thread_may_take_cost_a_hand_over_each() {
+    let (rt, kernel) = (runtime(), &super::cpu_kernels::PORTABLE_ROWS);
+    let forks = |rows: usize, threads: u32, split: u32, schedule: Schedule| {
+        let w = workload(ReduceKind::Sum, DType::F32, &[rows, 1216], 1, &[0, 1], 1).unwrap();
+        let parameters = Parameters::new()
+            .with(Knob::Threads, threads)
+            .with(Knob::Split, split)
+            .with(Knob::Schedule, schedule as u32);
+        kernel.cost(&w, &parameters, rt.device().info()).forks
+    };
+    assert_eq!([1, 4, 8].map(|split| forks(67, 2, split, Schedule::Dynamic)), [1, 4, 8]);
+    assert_eq!(forks(67, 2, 16, Schedule::Dynamic), 9, "17 pieces of four rows");
+    assert_eq!([Schedule::Static, Schedule::Stealing].map(|schedule| forks(67, 2, 16, schedule)), [1, 1]);
+    assert_eq!([forks(67, 1, 16, Schedule::Dynamic), forks(2, 2, 16, Schedule::Dynamic)], [0, 1]);
 }
 
 proptest! {

@@ -76,8 +76,8 @@ impl Default for SearchSettings {
             trials: 32,
             time: None,
             samples: 3,
-            rounds: 15,
-            worth: 0.005,
+            rounds: 45,
+            worth: 0.001,
             calls: None,
         }
     }

@@ -11,6 +11,9 @@ const MOST: usize = 5;
 /// Races at most: one that brings down a lucky point puts another in front, which has to race as well.
 const RACES: usize = 3;
 
+/// Fewer pairs than these say too little about their own spread.
+const PAIRS: usize = 9;
+
 /// One that takes part: its times, round by round, and whether it is clearly behind.
 struct Racer {
     point: usize,
@@ -35,13 +38,16 @@ pub(super) fn finish(run: &mut Run<'_>) {
 ///
 /// Times count relative to the first, who was the best before the race and runs in every round.
 fn race(run: &mut Run<'_>, racers: &mut [Racer]) {
-    for _ in 0..run.settings.rounds {
+    for round in 0..run.settings.rounds {
         let over = run.settings.time.is_some_and(|time| run.started.elapsed() >= time);
         if over || run.cancelled || racers.iter().filter(|r| !r.out).count() < 2 {
             return;
         }
-        for (i, racer) in racers.iter_mut().enumerate() {
-            if i == 0 || !racer.out {
+        for i in 0..racers.len() {
+            // Each round in another order: whoever runs before leaves its traces in the caches.
+            let at = (i + round) % racers.len();
+            let racer = &mut racers[at];
+            if at == 0 || !racer.out {
                 let time = run.sample(racer.point);
                 racer.out |= time.is_none();
                 racer.times.extend(time);
@@ -102,16 +108,16 @@ fn ratios(times: &[f64], of: &[f64]) -> Vec<f64> {
     times.iter().zip(of).map(|(a, b)| (a / b).ln()).collect()
 }
 
-/// Whether the paired differences are above zero by more than two standard errors.
+/// Whether the paired differences are above zero by more than three standard errors: they are looked at after every round,
+/// and two would be exceeded by chance in one race of several.
 fn is_behind(times: &[f64], leader: &[f64]) -> bool {
     let ratios = ratios(times, leader);
-    // Fewer pairs say too little about their own spread.
-    ratios.len() >= 5 && median(&ratios).is_some_and(|middle| middle > 2.0 * error(&ratios))
+    ratios.len() >= PAIRS && median(&ratios).is_some_and(|middle| middle > 3.0 * error(&ratios))
 }
 
 /// Two standard errors of the logarithms.
 fn spread(times: &[f64]) -> Option<f64> {
-    (times.len() >= 5).then(|| 2.0 * error(&times.iter().map(|t| t.ln()).collect::<Vec<_>>()))
+    (times.len() >= PAIRS).then(|| 2.0 * error(&times.iter().map(|t| t.ln()).collect::<Vec<_>>()))
 }
 
 /// The standard error of a median, from the median distance to it, which interruptions do not move: 1.48 makes that a
@@ -128,18 +134,18 @@ mod tests {
 
     #[test]
     fn only_a_clear_difference_counts() {
-        let leader = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0];
-        let slower: Vec<f64> =
-            leader.iter().zip([1.02, 1.03, 1.02, 9.0, 1.02, 1.01]).map(|(t, f)| t * f).collect();
+        let leader = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.08, 0.92, 1.01];
+        let factors = [1.02, 1.03, 1.02, 9.0, 1.02, 1.01, 1.02, 1.03, 1.02];
+        let slower: Vec<f64> = leader.iter().zip(factors).map(|(t, f)| t * f).collect();
         assert!(is_behind(&slower, &leader), "two percent on the same disturbances, and one interruption");
-        let mixed = [1.1, 1.0, 1.0, 0.95, 1.05, 0.98];
+        let mixed = [1.1, 1.0, 1.0, 0.95, 1.05, 0.98, 1.0, 1.02, 0.97];
         assert!(!is_behind(&mixed, &leader));
-        assert!(!is_behind(&slower[..3], &leader[..3]), "three pairs are too few");
+        assert!(!is_behind(&slower[..5], &leader[..5]), "five pairs are too few");
     }
 
     #[test]
     fn the_spread_needs_samples() {
         assert_eq!(spread(&[1.0, 1.0]), None);
-        assert_eq!(spread(&[2.0; 5]), Some(0.0));
+        assert_eq!(spread(&[2.0; PAIRS]), Some(0.0));
     }
 }

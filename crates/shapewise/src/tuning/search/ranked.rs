@@ -73,7 +73,8 @@ fn next(
         };
         let left = new.iter().copied().filter(|p| !batch.contains(p));
         let gains = left.map(|p| (p, fit.expected_gain(p, best)));
-        let Some((point, gain)) = gains.max_by(|a, b| a.1.total_cmp(&b.1)) else { break };
+        // Turned round, because `min_by` keeps the first of equals: the kernels' own order.
+        let Some((point, gain)) = gains.min_by(|a, b| b.1.total_cmp(&a.1)) else { break };
         if gain < worth(run, best.exp()) {
             break;
         }
