@@ -6,7 +6,7 @@ use super::Cell;
 use super::cpu_part::{Layer, Spot, Step};
 use crate::backends::cpu::simd::Lanes;
 use crate::ops::Activation;
-use crate::ops::matmul::cpu_micro::{InPlace, Left, Right, Target, column, tile_of};
+use crate::ops::matmul::cpu_micro::{Left, Right, Streamed, Target, column, tile_of};
 use crate::ops::matmul::cpu_problem::{Real, Split};
 
 /// The sum that a gate's product goes to; `n` of a GRU has one for the inputs and one for the state.
@@ -74,7 +74,7 @@ pub(super) unsafe fn by_panels<T: Real, S: Lanes<T>>(s: S, layer: &Layer<T>, ste
                 // SAFETY: the panel has these steps, the sums a place for every row.
                 unsafe {
                     let right = Right { b: panel, rs: width as isize };
-                    column::<T, S, InPlace>(s, split, depth, left, right, target);
+                    column::<T, S, Streamed>(s, split, depth, left, right, target);
                 }
                 panel = panel.wrapping_add(depth * width);
             }
