@@ -54,6 +54,11 @@ pub(super) unsafe fn by_panels<T: Real, S: Lanes<T>>(s: S, layer: &Layer<T>, ste
         if !of_state && plan.way.projects() {
             continue;
         }
+        if of_state && step.still {
+            // SAFETY: the sums have a place for every row.
+            unsafe { leave_out_state(layer, &spot) };
+            continue;
+        }
         let left = left(layer, step, spot.first, of_state);
         for piece in 0..pieces.blocks {
             let (from, depth) = pieces.piece(piece);
@@ -79,6 +84,21 @@ pub(super) unsafe fn by_panels<T: Real, S: Lanes<T>>(s: S, layer: &Layer<T>, ste
                 panel = panel.wrapping_add(depth * width);
             }
         }
+    }
+}
+
+/// Zeros for the sums that only products with the state go to.
+///
+/// # Safety
+/// The spot's sums are of the layer's plan.
+#[inline(always)]
+unsafe fn leave_out_state<T>(layer: &Layer<T>, spot: &Spot<T>) {
+    let (plan, cell) = (&layer.plan, layer.p.cell);
+    let untouched = if plan.way.projects() { 0 } else { cell.gates() };
+    for slot in untouched..cell.sums() {
+        let sums = spot.sums.wrapping_add(slot * plan.rows * plan.width);
+        // SAFETY: the caller's promise; all bits clear is zero.
+        unsafe { std::ptr::write_bytes(sums, 0, spot.rows * plan.width) };
     }
 }
 
