@@ -93,21 +93,33 @@ const AHEAD: isize = 16;
 /// Elements of the largest tile: twelve rows of two vectors of sixteen lanes.
 const MAX_TILE: usize = 12 * 2 * 16;
 
-/// Whether the left operand is packed into panels: step by step, as many elements as a tile has rows.
+/// Steps of panels on their way from a far cache that are asked for before they are needed: found by trying on Zen 3.
+const FAR_AHEAD: isize = 32;
+
+/// How the operands are reached.
 pub(in crate::ops) trait Access {
+    /// Whether the left operand is packed into panels: step by step, as many elements as a tile has rows.
     const PACKED_LEFT: bool;
+    /// Whether panels of the right operand come from a far cache, one after the other.
+    const FAR_RIGHT: bool = false;
 }
 
 /// The left operand in panels.
 pub(in crate::ops) struct Packed;
 /// The left operand where it lies.
 pub(in crate::ops) struct InPlace;
+/// The left operand where it lies, the right one in panels that are too many for the near caches.
+pub(in crate::ops) struct Streamed;
 
 impl Access for Packed {
     const PACKED_LEFT: bool = true;
 }
 impl Access for InPlace {
     const PACKED_LEFT: bool = false;
+}
+impl Access for Streamed {
+    const PACKED_LEFT: bool = false;
+    const FAR_RIGHT: bool = true;
 }
 
 /// Calls `$run::<…, rows, vectors>` for run-time numbers of rows and vectors. With registers of 64 bytes there are so
@@ -340,6 +352,12 @@ unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R
         if A::PACKED_LEFT {
             // Panels follow one another, so this reaches into the next one in time.
             prefetch(a[0].wrapping_offset(step.wrapping_add(AHEAD * R as isize)));
+        }
+        if A::FAR_RIGHT {
+            let far = b.wrapping_offset(right.rs.wrapping_mul(FAR_AHEAD));
+            for line in 0..const { (V * S::LANES * size_of::<T>()).div_ceil(64) } {
+                prefetch(far.wrapping_byte_add(64 * line));
+            }
         }
         step = step.wrapping_add(cs);
         b = b.wrapping_offset(right.rs);

@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::plan::Plan;
 use super::problem::Problem;
 use super::{cpu_gates, cpu_products};
@@ -56,6 +58,8 @@ pub(super) struct Step<T> {
     pub after: *mut T,
     /// Products of this step's inputs, null where they are not computed beforehand.
     pub projected: *const T,
+    /// Whether products with the state before are known to be zero.
+    pub still: bool,
 }
 
 /// Sequences `rows.0..rows.0 + rows.1` and blocks `blocks.0..blocks.0 + blocks.1` of a step.
@@ -99,6 +103,31 @@ impl<T: Real> LanesTask<T> for Part<'_, T> {
                     cpu_gates::apply(s, layer, step, spot);
                 }
             }
+        }
+    }
+}
+
+/// Looks at whole vectors, and lowers the flag if one has an infinity or a NaN.
+pub(super) struct Finite<'a, T> {
+    pub at: *const T,
+    pub len: usize,
+    pub finite: &'a AtomicBool,
+}
+
+impl<T: Real> LanesTask<T> for Finite<'_, T> {
+    #[inline(always)]
+    fn run<S: Lanes<T>>(self, s: S) {
+        let zero = s.splat(T::ZERO);
+        // Zero times anything finite is zero, and two chains of sums overlap.
+        let (mut even, mut odd) = (zero, zero);
+        for i in 0..self.len / S::LANES {
+            // SAFETY: whoever made the task gave this many elements.
+            let x = unsafe { s.load(self.at.add(i * S::LANES)) };
+            (even, odd) = (odd, s.mul_add(x, zero, even));
+        }
+        let sum = s.add(even, odd);
+        if s.mask_bits(s.ne(sum, sum)) != 0 {
+            self.finite.store(false, Ordering::Relaxed);
         }
     }
 }

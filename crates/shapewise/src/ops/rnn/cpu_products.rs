@@ -6,7 +6,7 @@ use super::Cell;
 use super::cpu_part::{Layer, Spot, Step};
 use crate::backends::cpu::simd::Lanes;
 use crate::ops::Activation;
-use crate::ops::matmul::cpu_micro::{InPlace, Left, Right, Target, column, tile_of};
+use crate::ops::matmul::cpu_micro::{Left, Right, Streamed, Target, column, tile_of};
 use crate::ops::matmul::cpu_problem::{Real, Split};
 
 /// The sum that a gate's product goes to; `n` of a GRU has one for the inputs and one for the state.
@@ -54,6 +54,11 @@ pub(super) unsafe fn by_panels<T: Real, S: Lanes<T>>(s: S, layer: &Layer<T>, ste
         if !of_state && plan.way.projects() {
             continue;
         }
+        if of_state && step.still {
+            // SAFETY: the sums have a place for every row.
+            unsafe { leave_out_state(layer, &spot) };
+            continue;
+        }
         let left = left(layer, step, spot.first, of_state);
         for piece in 0..pieces.blocks {
             let (from, depth) = pieces.piece(piece);
@@ -74,11 +79,26 @@ pub(super) unsafe fn by_panels<T: Real, S: Lanes<T>>(s: S, layer: &Layer<T>, ste
                 // SAFETY: the panel has these steps, the sums a place for every row.
                 unsafe {
                     let right = Right { b: panel, rs: width as isize };
-                    column::<T, S, InPlace>(s, split, depth, left, right, target);
+                    column::<T, S, Streamed>(s, split, depth, left, right, target);
                 }
                 panel = panel.wrapping_add(depth * width);
             }
         }
+    }
+}
+
+/// Zeros for the sums that only products with the state go to.
+///
+/// # Safety
+/// The spot's sums are of the layer's plan.
+#[inline(always)]
+unsafe fn leave_out_state<T>(layer: &Layer<T>, spot: &Spot<T>) {
+    let (plan, cell) = (&layer.plan, layer.p.cell);
+    let untouched = if plan.way.projects() { 0 } else { cell.gates() };
+    for slot in untouched..cell.sums() {
+        let sums = spot.sums.wrapping_add(slot * plan.rows * plan.width);
+        // SAFETY: the caller's promise; all bits clear is zero.
+        unsafe { std::ptr::write_bytes(sums, 0, spot.rows * plan.width) };
     }
 }
 

@@ -310,6 +310,27 @@ fn not_a_number_stays_in_its_sequence() {
     }
 }
 
+/// Kernels may leave out products with a state of zeros, but not what infinite weights make of it.
+#[test]
+fn zeros_times_infinite_weights_are_not_left_out() {
+    let x = Tensor::from_vec(numbers(2 * 3 * 4, 1, 1.0), &[2, 3, 4]).unwrap();
+    for cell in Cell::ALL {
+        let mut net = Net::new(cell, [4, 20], 1, 1, 2);
+        let mut w_hh = net.sets[0][1].to_vec::<f32>().unwrap();
+        // The last gate of unit 17: an output or a candidate, which its state depends on at once.
+        w_hh[((cell.gates() - 1) * 20 + 17) * 20 + 3] = f32::INFINITY;
+        net.sets[0][1] = Tensor::from_vec(w_hh, &[cell.gates() * 20, 20]).unwrap();
+        for kernel in KERNELS {
+            let rt = runtime().with_kernel(kernel.name()).unwrap();
+            let Ok(found) = net.run(&rt, &x, &RnnOptions::new()) else { continue };
+            let first = &found[0].to_vec::<f32>().unwrap()[..3 * 20];
+            for (at, y) in first.iter().enumerate() {
+                assert_eq!(y.is_nan(), at % 20 == 17, "{} {cell:?} {at}: {y}", kernel.name());
+            }
+        }
+    }
+}
+
 #[test]
 fn bad_input_is_refused_with_the_reason() {
     let rt = runtime();

@@ -63,19 +63,22 @@ pub(super) unsafe fn dot<T: Number, S: Vectors<T>>(
 ) -> T {
     let (values, indices) = (p.values.as_ptr(), p.indices.as_ptr());
     let Range { start: mut at, end } = entries;
+    let half = const { S::LANES / 2 };
     let mut sum = T::ZERO;
     // SAFETY: the caller's promise.
     unsafe {
-        if at + S::LANES <= end {
-            prefetch_once(values.wrapping_add(at + AHEAD));
-            prefetch_once(indices.wrapping_add(at + AHEAD));
-            let mut lanes = s.mul(s.load(values.add(at)), s.pick(x, indices.add(at)));
-            at += S::LANES;
+        if at + half <= end {
+            let mut lanes = s.splat(T::ZERO);
             while at + S::LANES <= end {
                 prefetch_once(values.wrapping_add(at + AHEAD));
                 prefetch_once(indices.wrapping_add(at + AHEAD));
                 lanes = s.mul_add(s.load(values.add(at)), s.pick(x, indices.add(at)), lanes);
                 at += S::LANES;
+            }
+            if at + half <= end {
+                let first = s.load_first(values.add(at), half);
+                lanes = s.mul_add(first, s.pick_half(x, indices.add(at)), lanes);
+                at += half;
             }
             sum = s.reduce_add(lanes);
         }

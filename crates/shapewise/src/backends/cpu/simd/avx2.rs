@@ -76,6 +76,18 @@ impl Lanes<f32> for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn pick_half(self, from: *const f32, at: *const u32) -> Self::V {
+        // SAFETY: the caller lets us read 4 indices and the elements they stand for.
+        unsafe {
+            _mm256_zextps128_ps256(four_ps(
+                _mm_load_ss(from.add(*at as usize)),
+                _mm_load_ss(from.add(*at.add(1) as usize)),
+                _mm_load_ss(from.add(*at.add(2) as usize)),
+                _mm_load_ss(from.add(*at.add(3) as usize)),
+            ))
+        }
+    }
+    #[inline(always)]
     unsafe fn store(self, at: *mut f32, v: Self::V) {
         // SAFETY: the caller lets us write 8 elements.
         unsafe { _mm256_storeu_ps(at, v) }
@@ -242,6 +254,14 @@ impl Lanes<f64> for Avx2 {
             let (a, b) = (from.add(*at as usize), from.add(*at.add(1) as usize));
             let (c, d) = (from.add(*at.add(2) as usize), from.add(*at.add(3) as usize));
             _mm256_set_m128d(_mm_loadh_pd(_mm_load_sd(c), d), _mm_loadh_pd(_mm_load_sd(a), b))
+        }
+    }
+    #[inline(always)]
+    unsafe fn pick_half(self, from: *const f64, at: *const u32) -> Self::V {
+        // SAFETY: the caller lets us read 2 indices and the elements they stand for.
+        unsafe {
+            let (a, b) = (from.add(*at as usize), from.add(*at.add(1) as usize));
+            _mm256_zextpd128_pd256(_mm_loadh_pd(_mm_load_sd(a), b))
         }
     }
     #[inline(always)]

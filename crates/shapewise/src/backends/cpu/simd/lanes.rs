@@ -44,6 +44,20 @@ pub trait Lanes<T: Float>: Copy {
         // SAFETY: `picked` has at least LANES elements.
         unsafe { self.load(picked.as_ptr()) }
     }
+    /// As [`pick`](Lanes::pick) for the first half of the lanes; the others are zero.
+    ///
+    /// # Safety
+    /// `at` is valid for reading `LANES / 2` indices, and `from` for reading the element at each.
+    #[inline(always)]
+    unsafe fn pick_half(self, from: *const T, at: *const u32) -> Self::V {
+        let mut picked = [T::ZERO; MAX_LANES];
+        for (i, x) in picked.iter_mut().take(Self::LANES / 2).enumerate() {
+            // SAFETY: the caller's promise.
+            *x = unsafe { *from.add(*at.add(i) as usize) };
+        }
+        // SAFETY: `picked` has at least LANES elements.
+        unsafe { self.load(picked.as_ptr()) }
+    }
     /// Writes `LANES` elements, any alignment.
     ///
     /// # Safety

@@ -229,6 +229,10 @@ macro_rules! tests_for {
                 // SAFETY: there are LANES places, all of them below the 17 elements of the source.
                 let picked = to_vec::<$t, S>(s, unsafe { s.pick(source.as_ptr(), places.as_ptr()) });
                 assert!(picked[..S::LANES].iter().zip(&places).all(|(x, &i)| *x == source[i as usize]));
+                // SAFETY: as above.
+                let half = to_vec::<$t, S>(s, unsafe { s.pick_half(source.as_ptr(), places.as_ptr()) });
+                assert_eq!(half[..S::LANES / 2], picked[..S::LANES / 2]);
+                assert!(half[S::LANES / 2..S::LANES].iter().all(|x| *x == 0.0));
             }
 
             struct Folds;
