@@ -5,9 +5,9 @@ use std::arch::x86_64::{
     __m128i, __m256, __m256d, __m256i, _mm_loadu_pd, _mm_loadu_ps, _mm_loadu_si128, _mm_sfence,
     _mm_storeu_si128, _mm_stream_si128, _mm_unpackhi_epi8, _mm_unpackhi_epi16, _mm_unpacklo_epi8,
     _mm_unpacklo_epi16, _mm256_castpd_si256, _mm256_castpd128_pd256, _mm256_castps_si256,
-    _mm256_castps128_ps256, _mm256_insertf128_pd, _mm256_insertf128_ps, _mm256_shuffle_ps,
-    _mm256_storeu_si256, _mm256_stream_si256, _mm256_unpackhi_pd, _mm256_unpackhi_ps, _mm256_unpacklo_pd,
-    _mm256_unpacklo_ps,
+    _mm256_castps128_ps256, _mm256_insertf128_pd, _mm256_insertf128_ps, _mm256_setzero_si256,
+    _mm256_shuffle_ps, _mm256_storeu_si256, _mm256_stream_si256, _mm256_unpackhi_pd, _mm256_unpackhi_ps,
+    _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
 
 use super::cpu_tiles::{Turn, turn_plain};
@@ -45,9 +45,8 @@ unsafe fn tiles<const EDGE: usize>(block: Turn, tile: impl Fn(&Turn)) {
     for column in starts(block.columns) {
         for row in starts(block.rows) {
             let mut part = block.part(row, column, EDGE, EDGE);
-            // The lines of the next tile along the input's memory.
-            for i in 0..EDGE as isize {
-                prefetch(part.place.from.wrapping_offset(i * part.from_step).wrapping_add(64));
+            if part.size != 4 {
+                ask_for_next(&part, 0..EDGE as isize);
             }
             // Moved back along the output's memory, a tile is not aligned any more.
             part.stream &= row.is_multiple_of(EDGE);
@@ -73,16 +72,19 @@ unsafe fn put(at: *mut u8, v: __m256i, stream: bool) {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn tile_4(t: &Turn) {
-    // Four columns at a time, eight rows to a register and sixteen to a line of the output.
-    for quarter in 0..4 {
-        let from = t.place.from.wrapping_add(16 * quarter);
+    // Four columns at a time, eight rows to a register and sixteen to a line of the output. All columns of the first eight rows
+    // are read before any of the others: of rows that are pages apart a usual first cache holds eight lines.
+    let from = t.place.from;
+    let mut first = [[_mm256_setzero_si256(); 4]; 4];
+    for (quarter, columns) in first.iter_mut().enumerate() {
+        // SAFETY: rows up to 7 and columns up to 15 lie inside the tile.
+        *columns = unsafe { four_by_eight(from.wrapping_add(16 * quarter), t.from_step) };
+    }
+    ask_for_next(t, 0..8);
+    for (quarter, first) in first.iter().enumerate() {
+        let from = from.wrapping_add(16 * quarter).wrapping_offset(8 * t.from_step);
         // SAFETY: rows up to 15 and columns up to 15 lie inside the tile.
-        let (first, second) = unsafe {
-            (
-                four_by_eight(from, t.from_step),
-                four_by_eight(from.wrapping_offset(8 * t.from_step), t.from_step),
-            )
-        };
+        let second = unsafe { four_by_eight(from, t.from_step) };
         for k in 0..4 {
             let to = t.place.to.wrapping_offset((4 * quarter + k) as isize * t.to_step);
             // SAFETY: the tile's row of the output has 64 bytes.
@@ -91,6 +93,15 @@ unsafe fn tile_4(t: &Turn) {
                 put(to.add(32), second[k], t.stream);
             }
         }
+    }
+    ask_for_next(t, 8..16);
+}
+
+/// Asks for the lines of the next tile along the input's memory.
+#[inline]
+fn ask_for_next(t: &Turn, rows: std::ops::Range<isize>) {
+    for i in rows {
+        prefetch(t.place.from.wrapping_offset(i * t.from_step).wrapping_add(64));
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Along<T> {
     width: Width,
     stages: Vec<Stage<T>>,
     rows: usize,
-    /// For each row a vector of roots, as rows in scratch are.
+    /// For each group of LANES rows and each lane but the first a vector of roots, a row in each of its lanes.
     roots: Vec<T>,
 }
 
@@ -84,13 +84,21 @@ impl<T: Number> Along<T> {
     pub fn new(radices: &Radices, width: Width) -> Self {
         let rows = radices.len();
         let n = rows * width.lanes;
-        let roots = (0..rows).flat_map(|row| width.vector(|column| root(row * column, n))).collect();
+        let groups = (0..rows).step_by(width.lanes).map(|row| row.min(rows - width.lanes));
+        let columns = |row: usize| (1..width.lanes).map(move |lane| (row, usize::from(width.order[lane])));
+        let vector = |(row, column): (usize, usize)| width.vector(|i| root((row + i) * column, n));
+        let roots = groups.flat_map(columns).flat_map(vector).collect();
         Self { width, stages: stages(&radices.0), rows, roots }
+    }
+
+    /// Numbers of `T` in all rows.
+    fn numbers(&self) -> usize {
+        2 * self.width.lanes * self.rows
     }
 
     /// Numbers of `T` that a transform needs as scratch.
     pub fn scratch(&self) -> usize {
-        2 * self.roots.len() + PAD
+        2 * self.numbers() + PAD
     }
 
     /// Transforms one line of neighbours; `x` may be `y`. The line at `next`, if any, is asked for meanwhile.
@@ -102,7 +110,7 @@ impl<T: Number> Along<T> {
         let Some((first, others)) = self.stages.split_first() else { return };
         // SAFETY: the caller's promise.
         unsafe {
-            let (mut here, mut there) = (scratch, scratch.add(self.roots.len() + PAD));
+            let (mut here, mut there) = (scratch, scratch.add(self.numbers() + PAD));
             let from = Numbers { stride: lanes as isize, ..x };
             if from.sign.to_bits64() == 0 {
                 run::<T, false>(isa, first, Plain(from), Packed(here));
@@ -141,35 +149,33 @@ impl<T: Number, B: Sink<T>> RealTask<T> for Finish<'_, T, B> {
     #[inline(always)]
     fn run<S: Vectors<T>>(self, s: S) {
         let lanes = <S as Lanes<T>>::LANES;
-        let mut row = 0;
-        while row < self.rows {
+        let mut roots = self.roots;
+        for row in (0..self.rows).step_by(lanes) {
+            let (own, others) = roots.split_at(2 * lanes * (lanes - 1));
             // The last group goes back over rows that are done rather than be shorter.
-            row = row.min(self.rows - lanes);
-            self.group(s, row);
-            row += lanes;
+            self.group(s, row.min(self.rows - lanes), own);
+            roots = others;
         }
     }
 }
 
 impl<T: Number, B: Sink<T>> Finish<'_, T, B> {
     #[inline(always)]
-    fn group<S: Lanes<T>>(&self, s: S, row: usize) {
+    fn group<S: Lanes<T>>(&self, s: S, row: usize, roots: &[T]) {
         let zero = s.splat(T::ZERO);
         let (mut re, mut im) = ([zero; MAX_LANES], [zero; MAX_LANES]);
-        for i in 0..S::LANES {
-            let row = row + usize::from(S::ORDER[i]);
-            // SAFETY: there are as many roots as rows in scratch, and `row` is one of them.
-            let x = unsafe {
-                let roots = Packed(self.roots.as_ptr().cast_mut());
-                mul(s, Packed(self.from).load(s, row), roots.load(s, row))
-            };
-            (re[i], im[i]) = (x.re, x.im);
-        }
-        s.transpose(&mut re[..S::LANES]);
-        s.transpose(&mut im[..S::LANES]);
         let mut x = [Pair { re: zero, im: zero }; MAX_LANES];
-        for i in 0..S::LANES {
-            x[usize::from(S::ORDER[i])] = Pair { re: re[i], im: im[i] };
+        // SAFETY: scratch has LANES rows from `row` on, real and imaginary vectors by turns, and the group a vector of
+        // roots for each lane but the first, whose roots are one.
+        unsafe {
+            let from = self.from.add(2 * S::LANES * row);
+            s.load_turned(from, 2 * S::LANES, &mut re);
+            s.load_turned(from.add(S::LANES), 2 * S::LANES, &mut im);
+            x[0] = Pair { re: re[0], im: im[0] };
+            for i in 1..S::LANES {
+                let root = Packed(roots.as_ptr().cast_mut()).load(s, i - 1);
+                x[usize::from(S::ORDER[i])] = mul(s, Pair { re: re[i], im: im[i] }, root);
+            }
         }
         dft_lanes(s, &mut x);
         if !self.next.is_null() {
@@ -314,14 +320,13 @@ impl<T: Number> Turn<T> {
     #[inline(always)]
     fn block<S: Lanes<T>>(&self, s: S, block: usize, part: usize) {
         let mut rows = [s.splat(T::ZERO); MAX_LANES];
-        for (row, &i) in rows.iter_mut().zip(&S::ORDER).take(S::LANES) {
-            let at = self.block * block + 2 * S::LANES * usize::from(i) + part;
-            // SAFETY: the block has LANES rows of LANES numbers here, real and imaginary vectors by turns.
-            *row = unsafe { s.load(self.from.add(at)) };
+        let from = self.from.wrapping_add(self.block * block + part);
+        for i in 0..S::LANES {
             // The rows of the next turn lie behind these, too many pieces for the machine to see.
-            prefetch(self.from.wrapping_add(at + 2 * S::LANES * S::LANES));
+            prefetch(from.wrapping_add(2 * S::LANES * (S::LANES + i)));
         }
-        s.transpose(&mut rows[..S::LANES]);
+        // SAFETY: the block has LANES rows of LANES numbers here, real and imaginary vectors by turns.
+        unsafe { s.load_turned(from, 2 * S::LANES, &mut rows) };
         for (&row, &i) in rows.iter().zip(&S::ORDER).take(S::LANES) {
             let at = 2 * S::LANES * (S::LANES * block + usize::from(i)) + part;
             // SAFETY: scratch has room for the same numbers.

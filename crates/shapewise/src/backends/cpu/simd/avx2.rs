@@ -218,6 +218,36 @@ impl Lanes<f32> for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn load_turned(self, from: *const f32, step: usize, columns: &mut [Self::V]) {
+        let columns: &mut [Self::V; 8] = (&mut columns[..8]).try_into().expect("eight columns");
+        // Halves of registers meet on the way from memory, which takes no instruction that crosses them.
+        // SAFETY: the caller lets us read eight rows of eight elements.
+        unsafe {
+            macro_rules! halves {
+                ($low:literal, $high:literal, $at:expr) => {
+                    _mm256_insertf128_ps::<1>(
+                        _mm256_castps128_ps256(_mm_loadu_ps(from.add($low * step + $at))),
+                        _mm_loadu_ps(from.add($high * step + $at)),
+                    )
+                };
+            }
+            macro_rules! four {
+                ($at:literal) => {
+                    let (a, b) = (halves!(0, 2, $at), halves!(1, 3, $at));
+                    let (c, d) = (halves!(4, 6, $at), halves!(5, 7, $at));
+                    let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+                    columns[$at] = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
+                    columns[$at + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd);
+                    let (ab, cd) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+                    columns[$at + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
+                    columns[$at + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd);
+                };
+            }
+            four!(0);
+            four!(4);
+        }
+    }
+    #[inline(always)]
     fn first(self, a: Self::V) -> f32 {
         // SAFETY: the token proves that the CPU has the instruction.
         unsafe { _mm256_cvtss_f32(a) }
@@ -367,6 +397,31 @@ impl Lanes<f64> for Avx2 {
             r[1] = _mm256_permute2f128_pd::<0x20>(a1, a3);
             r[2] = _mm256_permute2f128_pd::<0x31>(a0, a2);
             r[3] = _mm256_permute2f128_pd::<0x31>(a1, a3);
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_turned(self, from: *const f64, step: usize, columns: &mut [Self::V]) {
+        let columns: &mut [Self::V; 4] = (&mut columns[..4]).try_into().expect("four columns");
+        // SAFETY: the caller lets us read four rows of four elements.
+        unsafe {
+            macro_rules! two {
+                ($at:literal) => {
+                    let (low, high) = (from.add($at), from.add(step + $at));
+                    let a = _mm256_insertf128_pd::<1>(
+                        _mm256_castpd128_pd256(_mm_loadu_pd(low)),
+                        _mm_loadu_pd(high),
+                    );
+                    let (low, high) = (low.add(2 * step), high.add(2 * step));
+                    let b = _mm256_insertf128_pd::<1>(
+                        _mm256_castpd128_pd256(_mm_loadu_pd(low)),
+                        _mm_loadu_pd(high),
+                    );
+                    columns[$at] = _mm256_unpacklo_pd(a, b);
+                    columns[$at + 1] = _mm256_unpackhi_pd(a, b);
+                };
+            }
+            two!(0);
+            two!(2);
         }
     }
     #[inline(always)]

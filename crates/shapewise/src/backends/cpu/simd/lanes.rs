@@ -193,6 +193,23 @@ pub trait Lanes<T: Float>: Copy {
         }
     }
 
+    /// Reads LANES rows of LANES elements, `step` elements apart, as columns: vector `j` holds element `j` of every row, the rows
+    /// in the order of [`ORDER`](Lanes::ORDER).
+    ///
+    /// # Safety
+    /// Every row is valid for reading `LANES` elements.
+    ///
+    /// # Panics
+    /// If there are fewer than LANES columns.
+    #[inline(always)]
+    unsafe fn load_turned(self, from: *const T, step: usize, columns: &mut [Self::V]) {
+        for i in 0..Self::LANES {
+            // SAFETY: the caller's promise; the order names every row once.
+            columns[i] = unsafe { self.load(from.add(step * usize::from(Self::ORDER[i]))) };
+        }
+        self.transpose(columns);
+    }
+
     /// Lane `i` of the result is lane `i ^ distance` of `a`; `distance` is a power of two below `LANES`.
     fn butterfly(self, a: Self::V, distance: usize) -> Self::V;
     /// The first lane.

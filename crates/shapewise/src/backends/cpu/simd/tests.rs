@@ -235,6 +235,27 @@ macro_rules! tests_for {
                 assert!(half[S::LANES / 2..S::LANES].iter().all(|x| *x == 0.0));
             }
 
+            struct Turned;
+            impl Test for Turned {
+                fn test<S: Simd>(&self, s: S) {
+                    turned::<S>(s);
+                }
+            }
+            fn turned<S: Lanes<$t>>(s: S) {
+                let step = S::LANES + 3;
+                // Exactly to the end of the last row.
+                let rows: Vec<$t> = (0..step * S::LANES - 3).map(|i| i as $t).collect();
+                let mut columns = vec![s.splat(-1.0); S::LANES];
+                // SAFETY: there are LANES rows of LANES elements.
+                unsafe { s.load_turned(rows.as_ptr(), step, &mut columns) };
+                for (j, &column) in columns.iter().enumerate() {
+                    let found = to_vec::<$t, S>(s, column);
+                    for (lane, x) in found[..S::LANES].iter().enumerate() {
+                        assert_eq!(*x, rows[step * usize::from(S::ORDER[lane]) + j], "{j} {lane}");
+                    }
+                }
+            }
+
             struct Folds;
             impl Test for Folds {
                 fn test<S: Simd>(&self, s: S) {
@@ -292,6 +313,7 @@ macro_rules! tests_for {
                 on_all(&Fused);
                 on_all(&Masks);
                 on_all(&Memory);
+                on_all(&Turned);
                 on_all(&Folds);
                 on_all(&Powers);
             }
