@@ -219,6 +219,7 @@ fn capabilities(limits: &WebGpuLimits) -> Capabilities {
     // Immediates are checked before, so that the error says what to do.
     let mut allowed = Capabilities::IMMEDIATES;
     allowed.set(Capabilities::SHADER_FLOAT16, limits.f16);
+    allowed.set(Capabilities::SHADER_INT64, limits.u64);
     allowed.set(Capabilities::SUBGROUP, limits.subgroup.is_some());
     allowed
 }
@@ -262,6 +263,7 @@ pub(super) mod tests {
             storage_bindings: 8,
             subgroup: None,
             f16: false,
+            u64: false,
         }
     }
 
