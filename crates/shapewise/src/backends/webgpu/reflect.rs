@@ -347,6 +347,9 @@ var<immediate> n: u32;
         assert!(error.to_string().contains("not both"), "{error}");
         fails("@fragment fn main() {}", "@compute");
         fails("enable f16; @compute @workgroup_size(1) fn main() { var x: f16 = 1.0h; x += x; }", "16");
+        let wide = "@compute @workgroup_size(1) fn main() { var x: u64 = 1lu; x += x; }";
+        fails(wide, "64");
+        assert!(reflect("it", wide, &[], &WebGpuLimits { u64: true, ..least_limits() }, 0).is_ok());
         let unknown = reflect("it", SCALE, &[("nothing", 1.0)], &least_limits(), 0).unwrap_err();
         assert!(unknown.to_string().contains("nothing"), "{unknown}");
     }
