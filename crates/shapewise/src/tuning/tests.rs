@@ -131,6 +131,7 @@ const LIMITS: GpuLimits = GpuLimits {
     storage_bindings: 8,
     subgroup: Some((4, 32)),
     f16: true,
+    u64: false,
 };
 
 fn webgpu(rates: GpuRates) -> WebGpuStrategy {

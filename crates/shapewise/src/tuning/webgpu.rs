@@ -35,6 +35,8 @@ pub struct GpuLimits {
     pub subgroup: Option<(u32, u32)>,
     /// Whether 16-bit floats can be computed with.
     pub f16: bool,
+    /// Whether shaders have 64-bit integers, of which one load brings two numbers.
+    pub u64: bool,
 }
 
 /// What was measured of an adapter; `None` where nothing was.
@@ -232,6 +234,7 @@ mod tests {
             storage_bindings: 8,
             subgroup: None,
             f16: false,
+            u64: false,
         }
     }
 

@@ -104,6 +104,7 @@ fn strategies(runtime: &Runtime) -> Result<Vec<Box<dyn BackendTuningStrategy>>> 
         storage_bindings: 8,
         subgroup: None,
         f16: false,
+        u64: false,
     };
     let rates = GpuRates { rate: None, bandwidth: None, launch: None };
     Ok(vec![

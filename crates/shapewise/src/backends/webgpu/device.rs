@@ -23,6 +23,7 @@ use crate::device::{Device, DeviceInfo};
 
 /// Features that are used where the adapter has them.
 const WANTED: wgpu::Features = wgpu::Features::SHADER_F16
+    .union(wgpu::Features::SHADER_INT64)
     .union(wgpu::Features::SUBGROUP)
     .union(wgpu::Features::TIMESTAMP_QUERY)
     .union(wgpu::Features::PIPELINE_CACHE)

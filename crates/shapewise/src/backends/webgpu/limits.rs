@@ -20,6 +20,7 @@ impl WebGpuLimits {
             storage_bindings: limits.max_storage_buffers_per_shader_stage,
             subgroup: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
             f16: features.contains(wgpu::Features::SHADER_F16),
+            u64: features.contains(wgpu::Features::SHADER_INT64),
         }
     }
 }

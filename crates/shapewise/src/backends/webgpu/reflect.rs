@@ -219,6 +219,7 @@ fn capabilities(limits: &WebGpuLimits) -> Capabilities {
     // Immediates are checked before, so that the error says what to do.
     let mut allowed = Capabilities::IMMEDIATES;
     allowed.set(Capabilities::SHADER_FLOAT16, limits.f16);
+    allowed.set(Capabilities::SHADER_INT64, limits.u64);
     allowed.set(Capabilities::SUBGROUP, limits.subgroup.is_some());
     allowed
 }
@@ -262,6 +263,7 @@ pub(super) mod tests {
             storage_bindings: 8,
             subgroup: None,
             f16: false,
+            u64: false,
         }
     }
 
@@ -345,6 +347,9 @@ var<immediate> n: u32;
         assert!(error.to_string().contains("not both"), "{error}");
         fails("@fragment fn main() {}", "@compute");
         fails("enable f16; @compute @workgroup_size(1) fn main() { var x: f16 = 1.0h; x += x; }", "16");
+        let wide = "@compute @workgroup_size(1) fn main() { var x: u64 = 1lu; x += x; }";
+        fails(wide, "64");
+        assert!(reflect("it", wide, &[], &WebGpuLimits { u64: true, ..least_limits() }, 0).is_ok());
         let unknown = reflect("it", SCALE, &[("nothing", 1.0)], &least_limits(), 0).unwrap_err();
         assert!(unknown.to_string().contains("nothing"), "{unknown}");
     }

@@ -1,21 +1,25 @@
 //! WGSL kernels against the reference: what the unit tests of operations share.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+use std::sync::{Mutex, OnceLock};
+
+use rustc_hash::FxBuildHasher;
 
 use super::wgsl::{fits, span};
-use super::{PipelineCache, WebGpuBackend, WebGpuDevice, WebGpuError, WebGpuKernel, WebGpuLimits};
+use super::{PipelineCache, Plan, WebGpuBackend, WebGpuDevice, WebGpuError, WebGpuKernel, WebGpuLimits};
 use crate::Runtime;
 use crate::backends::cpu::{Operand, Probe};
 use crate::ops::{Call, ParameterSpace, Parameters, Workload};
 use crate::tensor::DType;
 
-/// A device, and a runtime for the reference.
+/// Devices, and a runtime for the reference.
 struct Judge {
     runtime: Runtime,
-    device: Arc<WebGpuDevice>,
-    /// How often somebody asked, so that points take turns.
-    turn: AtomicUsize,
+    /// One for each core: software drivers compile in the one thread of a device's queue, and that is what takes long.
+    devices: Vec<WebGpuDevice>,
+    /// Kernels and points that somebody has tried.
+    tried: Mutex<HashSet<(&'static str, Parameters)>>,
 }
 
 /// Nothing on a machine without an adapter, unless `SHAPEWISE_REQUIRE_WEBGPU` is set: there that is a failure.
@@ -31,7 +35,9 @@ fn judge() -> Option<&'static Judge> {
             Err(error) => panic!("{error}"),
         };
         let runtime = Runtime::builder().threads(1).without_calibration().build().unwrap();
-        Some(Judge { runtime, device: backend.initialise().unwrap(), turn: AtomicUsize::new(0) })
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let devices = (0..cores).map(|_| backend.open().unwrap()).collect();
+        Some(Judge { runtime, devices, tried: Mutex::default() })
     };
     JUDGE.get_or_init(open).as_ref()
 }
@@ -47,14 +53,15 @@ static EVERYWHERE: WebGpuLimits = WebGpuLimits {
     storage_bindings: 8,
     subgroup: None,
     f16: false,
+    u64: false,
 };
 
-/// The same with subgroups and f16, as most GPUs have them.
-static GPU: WebGpuLimits = WebGpuLimits { subgroup: Some((32, 32)), f16: true, ..EVERYWHERE };
+/// The same with subgroups, f16 and 64-bit integers, as most GPUs have them.
+static GPU: WebGpuLimits = WebGpuLimits { subgroup: Some((32, 32)), f16: true, u64: true, ..EVERYWHERE };
 
 /// The limits of the device, or those that every WebGPU device has.
 pub(crate) fn limits() -> &'static WebGpuLimits {
-    judge().map_or(&EVERYWHERE, |judge| judge.device.limits())
+    judge().map_or(&EVERYWHERE, |judge| judge.devices[0].limits())
 }
 
 /// Runs every kernel that takes the workload and compares with the reference; gives how many runs there were, and more
@@ -86,7 +93,7 @@ pub(crate) fn agree_on(
     reference.launch(&mut expected.call(workload, &Parameters::new(), device)).unwrap();
     let mut ran = 0;
     for kernel in kernels.iter().filter(|k| k.supports(workload, limits()).is_ok()) {
-        for parameters in judge.some_of(&kernel.space(workload, limits())) {
+        for parameters in judge.some_of(*kernel, &kernel.space(workload, limits())) {
             let mut found = made_up();
             judge.run(*kernel, &parameters, &mut found.call(workload, &parameters, device));
             if let Err(difference) = found.same_outputs(&expected, workload) {
@@ -114,6 +121,7 @@ fn keeps_to(kernel: &dyn WebGpuKernel, workload: &Workload, limits: &WebGpuLimit
             assert!(shader.bindings.len() <= limits.storage_bindings as usize, "{}", shader.label);
             assert!(!shader.subgroups || limits.subgroup.is_some(), "{}", shader.label);
             assert!(!shader.f16 || limits.f16, "{}", shader.label);
+            assert!(!shader.source.contains("u64") || limits.u64, "{}", shader.label);
         }
         for run in &plan.dispatches {
             let shader = &plan.shaders[run.shader];
@@ -130,25 +138,31 @@ fn keeps_to(kernel: &dyn WebGpuKernel, workload: &Workload, limits: &WebGpuLimit
 }
 
 impl Judge {
-    /// The favourite and two of the other points, which take turns: compiling all of them would take minutes.
-    fn some_of(&self, space: &ParameterSpace) -> Vec<Parameters> {
+    /// The favourite, and two points that nobody has tried: compiling all of them for every workload would take minutes.
+    fn some_of(&self, kernel: &dyn WebGpuKernel, space: &ParameterSpace) -> Vec<Parameters> {
         let (favourite, others) =
             space.points().split_first().expect("a kernel that takes a workload has a point");
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let mut some = vec![favourite.clone()];
-        some.extend((0..others.len().min(2)).map(|i| others[(2 * turn + i) % others.len()].clone()));
-        some
+        let mut tried = self.tried.lock().unwrap();
+        let new = others.iter().filter(|&point| tried.insert((kernel.name(), point.clone()))).take(2);
+        std::iter::once(favourite).chain(new).cloned().collect()
+    }
+
+    /// The same device for the same shaders, so that none is compiled twice.
+    fn device(&self, plan: &Plan) -> &WebGpuDevice {
+        let hash = FxBuildHasher.hash_one(&plan.shaders);
+        &self.devices[(hash % self.devices.len() as u64) as usize]
     }
 
     /// Operands go up, the plan runs, outputs come down.
     fn run(&self, kernel: &dyn WebGpuKernel, parameters: &Parameters, call: &mut Call<'_>) {
         let plan = kernel.plan(call.workload, parameters, limits());
+        let device = self.device(&plan);
         let operands = call.inputs.iter().chain(&call.outputs);
-        let buffers: Vec<_> = operands.map(|operand| self.device.upload(&read(operand)).unwrap()).collect();
-        self.device.run(&plan, &buffers.iter().collect::<Vec<_>>()).unwrap();
+        let buffers: Vec<_> = operands.map(|operand| device.upload(&read(operand)).unwrap()).collect();
+        device.run(&plan, &buffers.iter().collect::<Vec<_>>()).unwrap();
         for (operand, buffer) in call.outputs.iter().zip(&buffers[call.inputs.len()..]) {
             let mut bytes = read(operand);
-            self.device.read(buffer, 0, &mut bytes).unwrap();
+            device.read(buffer, 0, &mut bytes).unwrap();
             write(operand, &bytes);
         }
     }

@@ -131,6 +131,15 @@ impl Product {
             && self.batch.iter().all(|axis| whole(axis.b) && whole(axis.c))
     }
 
+    /// Whether the same goes for eight neighbours of the right operand in one load: four 64-bit integers, two numbers in each.
+    fn by_eight(&self) -> bool {
+        let whole = |n: usize| n.is_multiple_of(8);
+        self.by_four()
+            && self.dtype == DType::F32
+            && [self.n, self.b[0], self.spans[1]].into_iter().all(whole)
+            && self.batch.iter().all(|axis| whole(axis.b))
+    }
+
     /// Sizes and strides for the uniform block.
     fn numbers(&self) -> Numbers {
         let mut numbers = Numbers::default()
@@ -166,12 +175,12 @@ impl Product {
         text
     }
 
-    /// A shader that binds the left operand, and the others, as arrays of vectors of these widths, with the function `finish` of one sum.
-    fn shader(&self, label: &str, workgroup: [u32; 3], [left, width]: [u32; 2]) -> Wgsl {
-        let [left, vector] = [left, width].map(|width| vector(element(self.dtype), width));
-        let wgsl = Wgsl::new(label, workgroup).read("a", &left).read("b", &vector);
+    /// A shader that binds left operand, right one and result as arrays of vectors of these widths, with the function `finish` of one sum.
+    fn shader(&self, label: &str, workgroup: [u32; 3], widths: [u32; 3]) -> Wgsl {
+        let [left, right, result] = widths.map(|width| vector(element(self.dtype), width));
+        let wgsl = Wgsl::new(label, workgroup).read("a", &left).read("b", &right);
         let wgsl = if self.bias.is_some() { wgsl.read("bias", element(self.dtype)) } else { wgsl };
-        wgsl.write("c", &vector).numbers(&self.numbers()).with(self.finish())
+        wgsl.write("c", &result).numbers(&self.numbers()).with(self.finish())
     }
 
     /// Bias and activation of a sum in a column.
@@ -208,7 +217,11 @@ fn checks<'a>(workload: &'a Workload, limits: &'a WebGpuLimits) -> Checks<'a> {
     Checks::layouts(workload, limits).types(TYPES)
 }
 
-/// The name of a vector type.
+/// The name of a vector type; eight numbers are four 64-bit integers, as WGSL has no longer vectors.
 fn vector(element: &str, width: u32) -> String {
-    if width == 1 { element.into() } else { format!("vec{width}<{element}>") }
+    match width {
+        1 => element.into(),
+        8 => "vec4<u64>".into(),
+        _ => format!("vec{width}<{element}>"),
+    }
 }

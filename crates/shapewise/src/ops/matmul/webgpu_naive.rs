@@ -110,7 +110,7 @@ impl WebGpuKernel for OneEach {
         }
         let [x, y, z] = self.workgroup(parameters);
         let numbers = product.numbers().with("count", product.count());
-        let shader = product.shader(self.name, [x, y, z], [1; 2]).numbers(&numbers);
+        let shader = product.shader(self.name, [x, y, z], [1; 3]).numbers(&numbers);
         let shader = shader.with(format!("const WX = {x}u; const WY = {y}u;"));
         let (shader, body) = if self.tiled {
             (shader.shared("left_tile", "f32", 4, x * x).shared("right_tile", "f32", 4, x * x), TILED_BODY)

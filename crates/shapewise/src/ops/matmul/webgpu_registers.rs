@@ -20,19 +20,23 @@ pub(super) struct Tile {
     /// Rows and columns of an invocation.
     pub rows: u32,
     pub columns: u32,
-    /// Neighbours that one load takes, 1 or 4.
+    /// Neighbouring columns whose sums are one vector, 1 or 4.
     pub vector: u32,
+    /// Neighbours that one load of the right operand takes: as many, or 8.
+    pub loads: u32,
 }
 
 impl Tile {
     pub fn of(parameters: &Parameters) -> Self {
         let get = |knob, otherwise| parameters.get(knob).unwrap_or(otherwise);
+        let loads = get(Knob::Vector, 1);
         Self {
             x: get(Knob::WorkgroupX, 8),
             y: get(Knob::WorkgroupY, 1),
             rows: get(Knob::TileM, 8),
             columns: get(Knob::TileN, 8),
-            vector: get(Knob::Vector, 1),
+            vector: loads.min(4),
+            loads,
         }
     }
 
@@ -52,11 +56,26 @@ impl Tile {
         self.columns / self.vector
     }
 
+    /// The column of vector `j` after an invocation's first one: neighbouring invocations load neighbours.
+    fn column(&self, j: u32) -> u32 {
+        let place = j * self.vector;
+        place / self.loads * self.loads * self.x + place % self.loads
+    }
+
+    /// The functions that [`Self::steps`] calls.
+    pub fn functions(&self) -> &'static str {
+        if self.loads == 8 {
+            "fn two(x: u64) -> vec2<f32> { return bitcast<vec2<f32>>(vec2<u32>(u32(x), u32(x >> 32u))); }"
+        } else {
+            ""
+        }
+    }
+
     /// Rows and columns of this invocation and where its operands start; sums at zero. Places beyond the end are read as the last.
     pub fn prologue(&self) -> String {
-        let Self { x, y, rows, columns, vector, .. } = *self;
+        let Self { x, y, rows, columns, vector, loads } = *self;
         let mut text = format!(
-            "let first_row = block_m * {}u + local.y * {rows}u;\nlet first_column = block_n * {}u + local.x * {vector}u;\n",
+            "let first_row = block_m * {}u + local.y * {rows}u;\nlet first_column = block_n * {}u + local.x * {loads}u;\n",
             y * rows,
             x * columns
         );
@@ -64,8 +83,8 @@ impl Tile {
             let _ = writeln!(text, "let a{r} = a_at + min(first_row + {r}u, s.m - 1u) * s.a_rs;");
         }
         for j in 0..self.vectors() {
-            let (at, last) = (j * x * vector, vector);
-            let _ = writeln!(text, "let b{j} = b_at + min(first_column + {at}u, s.n - {last}u) * s.b_cs;");
+            let at = self.column(j);
+            let _ = writeln!(text, "let b{j} = b_at + min(first_column + {at}u, s.n - {vector}u) * s.b_cs;");
         }
         let zero = if vector == 4 { "vec4<f32>()" } else { "0.0" };
         for r in 0..rows {
@@ -106,8 +125,18 @@ impl Tile {
         }
         for (step, part) in ["x", "y", "z", "w"].into_iter().enumerate() {
             for j in 0..self.vectors() {
-                let _ =
-                    writeln!(text, "let y{j}_{step} = vec4<f32>(b[(b{j} + (k + {step}u) * s.b_rs) >> 2u]);");
+                let at = format!("(b{j} + (k + {step}u) * s.b_rs)");
+                let _ = match (self.loads, j % 2) {
+                    (8, 0) => writeln!(
+                        text,
+                        "let z{j}_{step} = b[{at} >> 3u];\nlet y{j}_{step} = vec4<f32>(two(z{j}_{step}.x), two(z{j}_{step}.y));"
+                    ),
+                    (8, _) => {
+                        let z = format!("z{}_{step}", j - 1);
+                        writeln!(text, "let y{j}_{step} = vec4<f32>(two({z}.z), two({z}.w));")
+                    }
+                    _ => writeln!(text, "let y{j}_{step} = vec4<f32>(b[{at} >> 2u]);"),
+                };
                 for r in 0..self.rows {
                     let _ = writeln!(text, "c{r}_{j} += x{r}.{part} * y{j}_{step};");
                 }
@@ -120,7 +149,7 @@ impl Tile {
     pub fn epilogue(&self, write: impl Fn(&str, &str, &str) -> String) -> String {
         let mut text = String::new();
         for j in 0..self.vectors() {
-            let at = j * self.x * self.vector;
+            let at = self.column(j);
             let _ = writeln!(text, "{{ let column = first_column + {at}u;\nif (column < s.n) {{");
             for r in 0..self.rows {
                 let _ = writeln!(
@@ -154,7 +183,11 @@ pub(super) fn space(product: &Product, limits: &WebGpuLimits) -> ParameterSpace 
         _ => &[16, 8, 4],
     };
     let columns: &[u32] = if product.n == 1 { &[1] } else { &[16, 8, 4] };
-    let vector: &[u32] = if product.by_four() { &[4, 1] } else { &[1] };
+    let vector: &[u32] = match (product.by_four(), product.by_eight() && limits.u64) {
+        (_, true) => &[8, 4, 1],
+        (true, false) => &[4, 1],
+        _ => &[1],
+    };
     ParameterSpace::single()
         .axis(Knob::TileM, rows)
         .axis(Knob::TileN, columns)
@@ -174,7 +207,7 @@ pub(super) fn space(product: &Product, limits: &WebGpuLimits) -> ParameterSpace 
                 && square
                 && (line || spread)
                 && tile.rows * tile.columns <= most_held(limits)
-                && tile.columns >= tile.vector
+                && tile.columns >= tile.loads
         })
 }
 
@@ -244,8 +277,9 @@ impl WebGpuKernel for Registers {
             tile.steps(),
             tile.epilogue(store(&product, tile.vector)),
         );
-        let shader =
-            product.shader(self.name(), [tile.x, tile.y, 1], [tile.vector; 2]).numbers(&numbers).main(body);
+        let widths = [tile.vector, tile.loads, tile.vector];
+        let shader = product.shader(self.name(), [tile.x, tile.y, 1], widths);
+        let shader = shader.numbers(&numbers).with(tile.functions()).main(body);
         product.plan(shader, &numbers, tile.blocks(&product) * product.count())
     }
 }

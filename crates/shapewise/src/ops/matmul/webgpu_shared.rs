@@ -46,7 +46,7 @@ workgroupBarrier();
 
 /// Tile and depth of a point; columns of an invocation are vectors of four.
 fn cut(parameters: &Parameters) -> (Tile, u32) {
-    let tile = Tile { vector: 4, ..Tile::of(parameters) };
+    let tile = Tile { vector: 4, loads: 4, ..Tile::of(parameters) };
     (tile, parameters.get(Knob::BlockK).unwrap_or(8))
 }
 
@@ -162,7 +162,7 @@ impl WebGpuKernel for Shared {
         let numbers = product.numbers().with("count", product.count());
         let (x, y) = (tile.x, tile.y);
         let shader = product
-            .shader(self.name(), [x, y, 1], [1; 2])
+            .shader(self.name(), [x, y, 1], [1; 3])
             .numbers(&numbers)
             .shared("left", "vec4<f32>", 16, depth * rows / 4)
             .shared("right", "vec4<f32>", 16, depth * columns / 4)

@@ -57,9 +57,10 @@ impl SplitK {
         let (width, element) = (tile.vector, element(product.dtype));
         Wgsl::new(format!("{}: pieces", self.name()), [tile.x, tile.y, 1])
             .read("a", &super::vector(element, width))
-            .read("b", &super::vector(element, width))
+            .read("b", &super::vector(element, tile.loads))
             .write("parts", &super::vector("f32", width))
             .numbers(numbers)
+            .with(tile.functions())
             .main(body)
     }
 

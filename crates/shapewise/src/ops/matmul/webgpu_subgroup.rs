@@ -122,7 +122,7 @@ impl WebGpuKernel for Subgroup {
             steps(&tile, lanes(limits).unwrap_or(1)),
             tile.epilogue(store(&product, tile.vector)),
         );
-        let shader = product.shader(self.name(), [tile.x, 1, 1], [1, tile.vector]);
+        let shader = product.shader(self.name(), [tile.x, 1, 1], [1, tile.vector, tile.vector]);
         let shader = shader.subgroups().numbers(&numbers).main(body);
         product.plan(shader, &numbers, tile.blocks(&product) * product.count())
     }

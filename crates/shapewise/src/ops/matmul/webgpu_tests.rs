@@ -38,6 +38,9 @@ fn shapes_of_every_kind() {
         (0, 4, 4),
         (4, 0, 5),
         (64, 128, 64),
+        // Eight columns a load, and fewer of them than a workgroup takes.
+        (1, 200, 72),
+        (6, 64, 8),
     ];
     for (m, k, n) in shapes {
         assert!(agree(WEBGPU_KERNELS, &workload(DType::F32, m, k, n, PLAIN)) > 0, "{m} {k} {n}");
