@@ -4,7 +4,7 @@
 use super::cpu_lines::{PAD, Width};
 use super::cpu_passes::{Job, lane_count};
 use super::geometry::{Geometry, attributes};
-use super::plan::{Plan, across, plans};
+use super::plan::{Plan, across, recent_plans};
 use super::{FftKind, Rigor};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
@@ -94,13 +94,12 @@ impl Kernel for Stockham {
         let geometry = Geometry::new(workload);
         let lanes = lane_count(self.isa, geometry.double);
         let (points, contiguous) = line(&geometry);
-        let all =
-            if contiguous { plans(points, lanes, attributes(workload).rigor) } else { Vec::with_capacity(1) };
-        let variants: Vec<u32> = (0..all.len().max(1) as u32).collect();
+        let all = contiguous.then(|| recent_plans(points, lanes, attributes(workload).rigor));
+        let variants: Vec<u32> = (0..all.as_ref().map_or(1, |all| all.len()) as u32).collect();
         // Below this a hand-over costs more than there is to share.
         let threads = if geometry.points() * geometry.repeats() < 4096 { 1 } else { device.threads };
         let space = ParameterSpace::threads(threads).axis(Knob::Plan, &variants);
-        let past = all.first().is_some_and(|plan| streams(workload, &geometry, plan, device));
+        let past = all.is_some_and(|all| streams(workload, &geometry, &all[0], device));
         if past { space.axis(Knob::Stream, &[0, 1]) } else { space }
     }
 
@@ -163,9 +162,8 @@ impl Kernel for Stockham {
 
 /// The plan of that number, or the last there is.
 pub(super) fn plan_of(n: usize, lanes: usize, rigor: Rigor, variant: usize) -> Plan {
-    let mut all = plans(n, lanes, rigor);
-    let at = variant.min(all.len() - 1);
-    all.swap_remove(at)
+    let all = recent_plans(n, lanes, rigor);
+    all[variant.min(all.len() - 1)].clone()
 }
 
 /// Operations for each point, and the times that every point passes through scratch.

@@ -1,6 +1,10 @@
 //! The ways to compute a transform of n points, as data: what `rigor` lets the selector try.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::rc::Rc;
+
+use arrayvec::ArrayVec;
 
 use super::Rigor;
 use super::cpu_radix::LARGEST;
@@ -92,6 +96,30 @@ pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
     };
     all.truncate(most.max(1));
     all
+}
+
+/// A length, the lanes of a vector and the rigor.
+type Question = (usize, usize, Rigor);
+
+thread_local! {
+    /// The latest answers, the newest last: a decision asks the same for every candidate.
+    static RECENT: RefCell<ArrayVec<(Question, Rc<[Plan]>), 4>> = const { RefCell::new(ArrayVec::new_const()) };
+}
+
+/// What [`plans`] gives, found once for the lengths that were asked for last.
+pub(super) fn recent_plans(n: usize, lanes: usize, rigor: Rigor) -> Rc<[Plan]> {
+    let question = (n, lanes, rigor);
+    RECENT.with_borrow_mut(|recent| {
+        if let Some((_, known)) = recent.iter().find(|(asked, _)| *asked == question) {
+            return Rc::clone(known);
+        }
+        let found: Rc<[Plan]> = plans(n, lanes, rigor).into();
+        if recent.is_full() {
+            recent.remove(0);
+        }
+        recent.push((question, Rc::clone(&found)));
+        found
+    })
 }
 
 /// The factors in which columns are transformed.
@@ -195,6 +223,19 @@ mod tests {
         }
         for radices in orders(5 * 512) {
             assert_eq!(radices.len(), 5 * 512, "{radices}");
+        }
+    }
+
+    #[test]
+    fn recent_answers_are_those_of_their_questions() {
+        for n in [8, 1000, 64, 8, 97, 4096, 10_007, 64, 8] {
+            for lanes in [4, 8] {
+                assert_eq!(
+                    *recent_plans(n, lanes, Rigor::Measure),
+                    *plans(n, lanes, Rigor::Measure),
+                    "{n} {lanes}"
+                );
+            }
         }
     }
 
