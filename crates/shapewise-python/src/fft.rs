@@ -26,12 +26,13 @@ fn norm(norm: Option<&str>) -> PyResult<FftNorm> {
 }
 
 /// Integers and truth values as numpy takes them: in double precision. 16-bit floats as float32.
-fn transformable(x: Input<'_>) -> PyResult<Input<'_>> {
+/// What can be transformed as it is stays where it is: nothing is given.
+fn transformable<'py>(x: &Input<'py>) -> PyResult<Option<Input<'py>>> {
     use shapewise::DType::{BF16, F16};
     match x.dtype() {
-        F16 | BF16 => x.cast("float32"),
-        dtype if !dtype.is_float() && !dtype.is_complex() => x.cast("float64"),
-        _ => Ok(x),
+        F16 | BF16 => x.cast("float32").map(Some),
+        dtype if !dtype.is_float() && !dtype.is_complex() => x.cast("float64").map(Some),
+        _ => Ok(None),
     }
 }
 
@@ -49,12 +50,12 @@ macro_rules! lines {
                 axis: isize,
                 norm: Option<&str>,
             ) -> PyResult<Bound<'py, PyAny>> {
-                let a = transformable(a)?;
+                let cast = transformable(&a)?;
                 let mut options = FftOptions::new().axis(axis).norm(self::norm(norm)?);
                 if let Some(n) = n {
                     options = options.len(n);
                 }
-                let a = a.view()?;
+                let a = cast.as_ref().unwrap_or(&a).view()?;
                 self.runtime.run(py, |rt| rt.$name(a, &options))
             }
         )*}
@@ -89,7 +90,7 @@ macro_rules! planes {
                 axes: Option<Vec<isize>>,
                 norm: Option<&str>,
             ) -> PyResult<Bound<'py, PyAny>> {
-                let a = transformable(a)?;
+                let cast = transformable(&a)?;
                 let mut options = FftOptions::new().norm(self::norm(norm)?);
                 if let Some(s) = &s {
                     options = options.lens(s);
@@ -97,7 +98,7 @@ macro_rules! planes {
                 if let Some(axes) = &axes {
                     options = options.axes(axes);
                 }
-                let a = a.view()?;
+                let a = cast.as_ref().unwrap_or(&a).view()?;
                 self.runtime.run(py, |rt| rt.$name(a, &options))
             }
         )*}

@@ -1,5 +1,6 @@
-//! Layers of networks that people run: name, input channels, image size, output channels, kernel, stride, groups.
+//! Layers of networks that people run.
 
+/// A convolution: input channels, image size, output channels, kernel, stride, groups.
 pub struct Layer {
     pub name: &'static str,
     pub inputs: usize,
@@ -52,4 +53,24 @@ pub const MOBILENET_V2: &[Layer] = &[
     layer("block 17 depthwise", [960, 7, 960, 3, 1, 960]),
     layer("block 17 project", [960, 7, 320, 1, 1, 1]),
     layer("last", [320, 7, 1280, 1, 1, 1]),
+];
+
+/// An attention: heads of queries and of keys, queries, keys, dim.
+pub struct Heads {
+    pub name: &'static str,
+    pub queries: usize,
+    pub keys: usize,
+    pub lengths: [usize; 2],
+    pub dim: usize,
+    pub causal: bool,
+}
+
+/// BERT-base (Devlin et al. 2018), a Llama-style block that reads a prompt and then a token, and Whisper's decoder (Radford et al.
+/// 2022) on itself and on a tenth of the sound.
+pub const ATTENTIONS: &[Heads] = &[
+    Heads { name: "BERT-base", queries: 12, keys: 12, lengths: [128, 128], dim: 64, causal: false },
+    Heads { name: "Llama prompt", queries: 32, keys: 8, lengths: [48, 48], dim: 128, causal: true },
+    Heads { name: "Llama token", queries: 32, keys: 8, lengths: [1, 300], dim: 128, causal: true },
+    Heads { name: "Whisper decoder", queries: 6, keys: 6, lengths: [40, 40], dim: 64, causal: true },
+    Heads { name: "Whisper on sound", queries: 6, keys: 6, lengths: [40, 150], dim: 64, causal: false },
 ];

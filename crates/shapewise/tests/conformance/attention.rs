@@ -7,6 +7,7 @@ use shapewise::ops::attention::{AttentionOptions, Causality};
 
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
+use crate::common::layers::ATTENTIONS;
 use crate::common::operand::{Arrangement, Operand, arrangement};
 use crate::runner::{Suite, each};
 
@@ -62,6 +63,29 @@ fn attention() {
     let mut suite = Suite::new(OperationKind::Attention);
     each(250, cases(), |case| check(&mut suite, &case));
     suite.finish();
+}
+
+#[test]
+fn blocks_of_language_models() {
+    let mut suite = Suite::new(OperationKind::Attention);
+    for heads in ATTENTIONS {
+        let [m, n] = heads.lengths;
+        let case = Case {
+            dtype: DType::F32,
+            heads: [1, heads.keys, heads.queries / heads.keys],
+            sizes: [m, n, heads.dim, heads.dim],
+            causality: if heads.causal { Causality::FromEnd } else { Causality::None },
+            scale: None,
+            mask: None,
+            three: false,
+            grade: Grade::Ordinary,
+            layouts: [Arrangement::PLAIN; 5],
+            seed: 7,
+        };
+        if let Err(why) = check(&mut suite, &case) {
+            panic!("{}: {why}", heads.name);
+        }
+    }
 }
 
 fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {

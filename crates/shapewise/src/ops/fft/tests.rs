@@ -278,6 +278,55 @@ fn frames_and_back() {
     );
 }
 
+/// Edges of Whisper's 80 bands between 0 and 8 kHz in bins of 40 Hz, evenly apart in mel: triangles over 201 bins.
+fn mel_bands() -> Vec<f32> {
+    let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
+    let edge = |i: usize| 700.0 * (10f64.powf(mel(8000.0) * i as f64 / 81.0 / 2595.0) - 1.0) / 40.0;
+    let weight = |band: usize, bin: f64| {
+        let [low, middle, high] = [edge(band), edge(band + 1), edge(band + 2)];
+        ((bin - low) / (middle - low)).min((high - bin) / (high - middle)).max(0.0)
+    };
+    (0..80).flat_map(|band| (0..201).map(move |bin| weight(band, f64::from(bin)) as f32)).collect()
+}
+
+/// The front end of Whisper on a second of sound: frames of 400 samples every 160, powers, 80 mel bands.
+#[test]
+fn whispers_mel_front_end() {
+    let (rt, n) = (runtime(), 16_000usize);
+    let x: Vec<f32> = numbers(n, 3).iter().map(|z| z.re as f32).collect();
+    let signal = Tensor::from_vec(x.clone(), &[n]).unwrap();
+    let spectra = rt.stft(&signal, &StftOptions::new(400).hop(160)).unwrap();
+    assert_eq!(spectra.shape(), [201, 101]);
+    let powers = spectra.to_vec::<Complex<f32>>().unwrap().iter().map(Complex::norm_sqr).collect::<Vec<_>>();
+    let bands = mel_bands();
+    let matrix = Tensor::from_vec(bands.clone(), &[80, 201]).unwrap();
+    let mels = rt.matmul(&matrix, &Tensor::from_vec(powers, &[201, 101]).unwrap()).unwrap();
+    let mels = mels.to_vec::<f32>().unwrap();
+    let turn = std::f64::consts::TAU / 400.0;
+    for frame in [0, 1, 57, 100] {
+        // The signal is mirrored at its ends.
+        let sample = |j: usize| match (160 * frame + j).abs_diff(200) {
+            i if 160 * frame + j >= 200 && i >= n => f64::from(x[2 * (n - 1) - i]),
+            i => f64::from(x[i]),
+        };
+        let windowed: Vec<f64> =
+            (0..400).map(|j| sample(j) * (0.5 - 0.5 * (turn * j as f64).cos())).collect();
+        let power = |k: usize| {
+            let terms =
+                windowed.iter().enumerate().map(|(j, x)| C::from_polar(*x, -turn * (j * k % 400) as f64));
+            terms.sum::<C>().norm_sqr()
+        };
+        let powers: Vec<f64> = (0..201).map(power).collect();
+        for band in 0..80 {
+            let row = &bands[201 * band..201 * (band + 1)];
+            let right: f64 = row.iter().zip(&powers).map(|(w, p)| f64::from(*w) * p).sum();
+            let found = f64::from(mels[101 * band + frame]);
+            let log = |x: f64| x.max(1e-10).log10();
+            assert!((log(found) - log(right)).abs() < 1e-4, "{frame} {band}: {found} {right}");
+        }
+    }
+}
+
 /// Every kernel at every plan against the reference.
 #[test]
 fn every_plan_agrees() {
