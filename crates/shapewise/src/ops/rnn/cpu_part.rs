@@ -111,7 +111,7 @@ impl<T: Real> LanesTask<T> for Part<'_, T> {
 pub(super) struct Finite<'a, T> {
     pub at: *const T,
     pub len: usize,
-    pub finite: &'a AtomicBool,
+    pub flag: &'a AtomicBool,
 }
 
 impl<T: Real> LanesTask<T> for Finite<'_, T> {
@@ -127,7 +127,7 @@ impl<T: Real> LanesTask<T> for Finite<'_, T> {
         }
         let sum = s.add(even, odd);
         if s.mask_bits(s.ne(sum, sum)) != 0 {
-            self.finite.store(false, Ordering::Relaxed);
+            self.flag.store(false, Ordering::Relaxed);
         }
     }
 }

@@ -219,7 +219,7 @@ impl<T: Element<Wide = T> + Computed> Run<'_, T> {
                         let width = plan.width;
                         T::run(plan.isa, PackPanels { part, width, pitch: width, panels, apart: 0 });
                         if of_state && check {
-                            T::run(plan.isa, Finite { at: panels, len: depth * width, finite: &finite });
+                            T::run(plan.isa, Finite { at: panels, len: depth * width, flag: &finite });
                         }
                         panels = panels.wrapping_add(depth * width);
                     }

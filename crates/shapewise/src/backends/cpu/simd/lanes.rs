@@ -203,9 +203,9 @@ pub trait Lanes<T: Float>: Copy {
     /// If there are fewer than LANES columns.
     #[inline(always)]
     unsafe fn load_turned(self, from: *const T, step: usize, columns: &mut [Self::V]) {
-        for i in 0..Self::LANES {
+        for (column, &row) in columns[..Self::LANES].iter_mut().zip(&Self::ORDER) {
             // SAFETY: the caller's promise; the order names every row once.
-            columns[i] = unsafe { self.load(from.add(step * usize::from(Self::ORDER[i]))) };
+            *column = unsafe { self.load(from.add(step * usize::from(row))) };
         }
         self.transpose(columns);
     }
