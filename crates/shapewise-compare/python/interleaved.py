@@ -230,8 +230,8 @@ def rnn(c, w):
 def sparse(c, w):
     n, each = w["n"], w["nnz_row"]
     rng = np.random.default_rng(1)
-    columns, offsets = rng.integers(0, n, (n, each)), np.arange(n + 1) * each
-    columns.sort(1)
+    # Sorted numbers with steps added are distinct, which torch insists on.
+    columns, offsets = np.sort(rng.integers(0, n - each + 1, (n, each))) + np.arange(each), np.arange(n + 1) * each
     values, x = numbers(n * each), numbers(n, w["cols"], seed=2) if w["cols"] > 1 else numbers(n, seed=2)
     ours = c.rt.sparse.csr((values, columns.ravel(), offsets), shape=(n, n))
     c.add("shapewise", lambda: ours @ x)

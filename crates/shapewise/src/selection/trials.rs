@@ -95,8 +95,7 @@ impl Trials {
 
     /// Seconds the turn is expected to take above the leader.
     pub fn stake(&self) -> f64 {
-        let best = self.racing.iter().map(Trial::estimate).fold(f64::INFINITY, f64::min);
-        (self.racing[self.position].estimate() - best).max(0.0)
+        (self.racing[self.position].estimate() - self.racing[self.best()].estimate()).max(0.0)
     }
 
     /// The candidate to run where there is no room for a trial.
@@ -110,18 +109,21 @@ impl Trials {
         (!times.is_empty()).then_some((candidate, times.len()))
     }
 
+    /// The fastest of those that were timed: a prediction alone does not lead beside times. Before the first time, the favourite.
     fn best(&self) -> usize {
+        let untimed = |i: usize| self.racing[i].times.is_empty();
         let estimates: Vec<f64> = self.racing.iter().map(Trial::estimate).collect();
-        (0..estimates.len()).min_by(|&a, &b| estimates[a].total_cmp(&estimates[b])).unwrap_or(0)
+        let order =
+            |&a: &usize, &b: &usize| untimed(a).cmp(&untimed(b)).then(estimates[a].total_cmp(&estimates[b]));
+        (0..estimates.len()).min_by(order).unwrap_or(0)
     }
 
     /// Takes the time of the candidate whose turn it is; returns what it lost against the leader.
     pub fn record(&mut self, seconds: f64) -> f64 {
-        // Whoever is expected to be the fastest would have run anyway: that is no loss, whatever it took.
-        let behind = self.stake() > 0.0;
-        let others = self.racing.iter().enumerate().filter(|&(i, _)| i != self.position);
-        let best = others.map(|(_, t)| t.estimate()).fold(f64::INFINITY, f64::min);
-        let lost = if behind { (seconds - best).max(0.0) } else { 0.0 };
+        // The leader would have run anyway: that is no loss, whatever it took.
+        let best = self.best();
+        let behind = self.position != best;
+        let lost = if behind { (seconds - self.racing[best].estimate()).max(0.0) } else { 0.0 };
         let trial = &mut self.racing[self.position];
         trial.runs += 1;
         if trial.runs == 1 && seconds < REHEARSED_BELOW {
@@ -308,6 +310,25 @@ mod tests {
         }
         assert!((trials.stake() - 0.2e-3).abs() < 1e-9);
         assert!((trials.record(1.5e-3) - 0.5e-3).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_newcomer_does_not_lead_by_its_prediction_alone() {
+        // The leader turns out ten times slower than predicted, and the one that waits seems faster now; it is not.
+        let candidates = [made_up(1, 2e-3, 1.1), made_up(2, 18e-3, 1.1)];
+        let mut trials = Trials::new(&candidates, 0, |_| true).unwrap();
+        let mut lost = [0.0; 2];
+        while !trials.finished() {
+            assert_eq!(
+                trials.leader().parameters.threads(),
+                1,
+                "it was timed, the other only predicted or slower"
+            );
+            let who = trials.turn().parameters.threads() - 1;
+            assert_eq!(trials.stake(), 0.0, "the newcomer is expected to win");
+            lost[who] += trials.record([23e-3, 70e-3][who]);
+        }
+        assert!(lost[0] == 0.0 && (lost[1] - 47e-3).abs() < 1e-9, "{lost:?}");
     }
 
     #[test]
