@@ -6,7 +6,9 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use serde::Serialize;
 use shapewise::Runtime;
 use shapewise::measure::RaceOptions;
+use shapewise::modelling::Anomaly;
 use shapewise::ops::Workload;
+use shapewise::tracking::{Accuracy, KernelStatistics, WorkloadStatistics};
 
 use crate::error::raise;
 use crate::runtime::PyRuntime;
@@ -47,6 +49,15 @@ fn unknown(op: &str) -> PyErr {
     PyAttributeError::new_err(format!(
         "{op:?} is not an operation; give the name of a function such as 'matmul', 'conv2d' or 'fft.fft'"
     ))
+}
+
+/// What a runtime tells about its choices.
+#[derive(Serialize)]
+struct Happened {
+    kernels: Vec<KernelStatistics>,
+    workloads: Vec<WorkloadStatistics>,
+    accuracy: Vec<Accuracy>,
+    anomalies: Vec<Anomaly>,
 }
 
 #[pymethods]
@@ -99,6 +110,21 @@ impl PyRuntime {
             list.append(entry)?;
         }
         Ok(list)
+    }
+
+    /// What happened so far: `kernels` (calls, failures, picks, times), `workloads` (what runs for each, how often that changed, what it
+    /// loses against the best that was timed), `accuracy` (regret by operation and device) and `anomalies`.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let selector = self.inner.selector();
+        to_python(
+            py,
+            &Happened {
+                kernels: selector.statistics(),
+                workloads: selector.workloads(),
+                accuracy: selector.accuracy(),
+                anomalies: selector.anomalies(),
+            },
+        )
     }
 
     /// What was found and measured on this machine.

@@ -39,6 +39,17 @@ def test_bench_times_all_candidates(rt):
     assert sum(entry["chosen"] for entry in entries) == 1
 
 
+def test_statistics_tell_what_ran(rt):
+    x = np.ones((33, 33), "float32")
+    for _ in range(3):
+        rt.matmul(x, x)
+    told = rt.statistics()
+    here = [w for w in told["workloads"] if "33" in w["workload"]]
+    assert len(here) == 1 and here[0]["executions"] >= 2 and here[0]["switches"] >= 0
+    assert here[0]["kernel"] in [k["kernel"] for k in told["kernels"]]
+    assert told["accuracy"] and isinstance(told["anomalies"], list)
+
+
 def test_devices(rt):
     (device,) = rt.devices()
     assert device["backend"] == "cpu" and device["threads"] == 2

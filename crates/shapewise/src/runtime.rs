@@ -1,7 +1,7 @@
 //! What a user holds: devices, kernels, and the way of one call.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPlan, MemoryPool};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
 use crate::error::{Error, Result};
+use crate::measure::{Recorded, Recorder};
 use crate::modelling::Training;
 use crate::ops::{Asked, Call, OperationKind, Request, Workload};
 use crate::selection::{
@@ -189,7 +190,7 @@ impl RuntimeBuilder {
 pub struct Runtime {
     selector: Arc<AdaptiveKernelSelector>,
     /// Set while a call is only asked what it would do.
-    recorder: Option<Arc<Mutex<Vec<Workload>>>>,
+    recorder: Option<Arc<Recorder>>,
 }
 
 impl Runtime {
@@ -241,11 +242,19 @@ impl Runtime {
 
     /// The workloads that a call asks for, without computing anything.
     pub fn workloads<T>(&self, call: impl FnOnce(&Self) -> Result<T>) -> Result<Vec<Workload>> {
-        let recorded = Arc::new(Mutex::new(Vec::new()));
-        let recording = Self { recorder: Some(Arc::clone(&recorded)), ..self.clone() };
-        call(&recording)?;
-        let mut list = recorded.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(std::mem::take(&mut *list))
+        let asked = self.listen(Recorder::default(), call)?;
+        Ok(asked.into_iter().map(|recorded| recorded.workload).collect())
+    }
+
+    /// Runs a call on a runtime that only notes what it is asked for.
+    pub(crate) fn listen<T>(
+        &self,
+        recorder: Recorder,
+        call: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<Vec<Recorded>> {
+        let recorder = Arc::new(recorder);
+        call(&Self { recorder: Some(Arc::clone(&recorder)), ..self.clone() })?;
+        Ok(recorder.take())
     }
 
     /// Why a call runs the kernel it runs: candidates, refusals and the decision, without computing anything.
@@ -259,12 +268,7 @@ impl Runtime {
     /// ```
     pub fn explain<T>(&self, call: impl FnOnce(&Self) -> Result<T>) -> Result<Explanation> {
         let workloads = self.workloads(call)?;
-        let workload = workloads.first().ok_or_else(|| Error::InvalidArgument {
-            operation: "explain",
-            reason: "the call asks for nothing to be computed; call an operation on the runtime it is given"
-                .into(),
-        })?;
-        self.explain_workload(workload)
+        self.explain_workload(workloads.first().ok_or_else(|| nothing_asked("explain"))?)
     }
 
     /// The same for a workload given as data.
@@ -304,8 +308,7 @@ impl Runtime {
     #[inline]
     pub fn execute(&self, request: &Request<'_>) -> Result<()> {
         if let Some(recorder) = &self.recorder {
-            recorder.lock().unwrap_or_else(PoisonError::into_inner).push(request.workload());
-            return Ok(());
+            return recorder.note(request, self.device());
         }
         let generation = self.kernels().generation();
         let run = |entry: &Entry| self.run(entry, &request.pointers);
@@ -452,6 +455,12 @@ impl Runtime {
         let next = self.selector.open(&entry.workload, false)?;
         self.run(&next, pointers)
     }
+}
+
+/// A call was to be looked at that computes nothing.
+pub(crate) fn nothing_asked(operation: &'static str) -> Error {
+    let reason = "the call asks for nothing to be computed; call an operation on the runtime it is given";
+    Error::InvalidArgument { operation, reason: reason.into() }
 }
 
 impl fmt::Debug for Runtime {

@@ -137,6 +137,30 @@ fn a_race_on_the_users_calls_settles_and_is_told() {
     assert!((390..=400).contains(&calls), "{statistics:?}");
     let budget = rt.selector().budget();
     assert!(budget.run() > 0.0 && budget.lost() < budget.run());
+    let workloads = rt.selector().workloads();
+    assert_eq!((workloads.len(), &workloads[0].kernel), (1, &why.chosen));
+    assert!(workloads[0].timed >= 1 && workloads[0].regret.is_none_or(|r| r >= 0.0), "{workloads:?}");
+    let chosen =
+        why.candidates.iter().find(|c| c.kernel == why.chosen && c.parameters == why.parameters).unwrap();
+    assert!(chosen.memory >= 3 * 48 * 48 * 4 && chosen.operations_per_second.is_some_and(|r| r > 0.0));
+    assert!(!why.would_change.is_empty());
+}
+
+#[test]
+fn predictions_are_judged_and_what_taught_them_is_told() {
+    let rt = builder().exploration(1.0).build().unwrap();
+    for n in (1..=24).map(|i| 16 * i) {
+        let x = Tensor::full(1.0f32, &[n, 32]).unwrap();
+        for _ in 0..60 {
+            rt.softmax(&x, 1).unwrap();
+        }
+    }
+    rt.flush();
+    let x = Tensor::full(1.0f32, &[200, 32]).unwrap();
+    let why = rt.explain(|rt| rt.softmax(&x, 1)).unwrap();
+    let model = why.model.as_ref().unwrap_or_else(|| panic!("nothing was learned: {why}"));
+    assert!(model.shapes > 15 && model.validation.is_some_and(|v| v.mean_error > 0.0), "{model}");
+    assert!(why.to_string().contains("on workloads left out it is off by"), "{why}");
 }
 
 #[test]
@@ -318,6 +342,60 @@ fn a_benchmark_ends_in_time_even_if_a_kernel_hangs() {
     assert!(error.contains("did not return within"), "{error}");
     let busy = rt.benchmark_kernels(&workload, &quick, &mut |_, _| {}).unwrap_err().to_string();
     assert!(busy.contains("another benchmark"), "{busy}");
+}
+
+/// Negates, but only sevens.
+struct Picky;
+
+impl Kernel for Picky {
+    fn name(&self) -> &'static str {
+        "cpu::elementwise::picky"
+    }
+    fn operation(&self) -> OperationKind {
+        OperationKind::Elementwise
+    }
+    fn variant(&self) -> Variant {
+        Variant::Custom
+    }
+    fn constraints(&self) -> &[Constraint] {
+        &[Constraint::DTypes(&[DType::F32]), Constraint::Contiguous, Constraint::Shape("a negation", is_neg)]
+    }
+    fn cost(&self, _: &Workload, _: &Parameters, _: &DeviceInfo) -> Cost {
+        Cost::new(1.0, ComputeUnit { dtype: DType::F32, isa: None }, Traffic::default())
+    }
+    fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
+        if call.input::<f32>(0)?.iter().any(|&x| x != 7.0) {
+            return Err(KernelError("only sevens".into()));
+        }
+        call.output::<f32>(0)?.fill(-7.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_benchmark_runs_on_the_numbers_of_a_call() {
+    use shapewise::measure::RaceOptions;
+    let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+    rt.kernels().register(Arc::new(Picky)).unwrap();
+    // A view with gaps: the numbers between are not asked for.
+    let grid =
+        Tensor::from_vec((0..24).map(|i| if i % 2 == 0 { 7.0f32 } else { 1.0 }).collect(), &[4, 6]).unwrap();
+    let sevens = grid.view().slice(1, 0, 6, 2).unwrap();
+    let row = Tensor::full(7.0f32, &[12]).unwrap();
+    let quick = RaceOptions { samples: 3, ..RaceOptions::default() };
+    let timed = |race: &shapewise::measure::Race| {
+        let picky = race.timings.iter().find(|t| t.kernel == "cpu::elementwise::picky")?;
+        Some((picky.measured_us.is_some(), picky.remark.clone()))
+    };
+    let race = rt.benchmark_call(|rt| rt.neg(&row), &quick, &mut |_, _| {}).unwrap();
+    assert_eq!(timed(&race), Some((true, None)));
+    let race = rt.benchmark_call(|rt| rt.neg(sevens), &quick, &mut |_, _| {}).unwrap();
+    assert!(race.timings.iter().any(|t| t.measured_us.is_some()));
+    let workload = rt.workloads(|rt| rt.neg(&row)).unwrap().remove(0);
+    let race = rt.benchmark_kernels(&workload, &quick, &mut |_, _| {}).unwrap();
+    assert_eq!(timed(&race), Some((false, Some("only sevens".into()))), "made-up numbers are no sevens");
+    let nothing = rt.benchmark_call(|_| Ok(()), &quick, &mut |_, _| {}).unwrap_err().to_string();
+    assert!(nothing.contains("asks for nothing"), "{nothing}");
 }
 
 #[test]

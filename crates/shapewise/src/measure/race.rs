@@ -1,14 +1,15 @@
-//! All candidates of a workload, timed side by side on the same made-up data.
+//! All candidates of a workload, timed side by side on the same data.
 
 use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::Summary;
+use super::{Recorded, Recorder, Summary};
 use crate::backends::cpu::Probe;
 use crate::error::Result;
 use crate::ops::{Variant, Workload};
+use crate::runtime::nothing_asked;
 use crate::selection::{Candidate, Candidates, Considered, ExplainedRefusal, run_caught};
 use crate::{Error, Runtime};
 
@@ -70,15 +71,15 @@ pub struct Race {
 
 impl Race {
     /// Checks every candidate's answer, then lets them take turns. `progress` hears how many of the turns are done.
-    pub fn run(
+    fn run(
         runtime: &Runtime,
-        workload: &Workload,
+        Recorded { workload, operands }: &Recorded,
         options: &RaceOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self> {
         let Considered { candidates, decision, .. } = runtime.selector().consider(workload)?;
         let start = Instant::now();
-        let mut runners = prepare(runtime, workload, &candidates)?;
+        let mut runners = prepare(runtime, workload, operands.as_ref(), &candidates)?;
         let first_calls: Vec<Option<f64>> =
             runners.iter_mut().map(|r| r.sample(runtime, workload, 1)).collect();
         let best = first_calls.iter().flatten().copied().fold(f64::INFINITY, f64::min);
@@ -112,6 +113,8 @@ impl Race {
 
 /// Races that may run at once on one machine: two would time each other.
 const AT_ONCE: usize = 1;
+/// What the scheduler may add to a turn.
+const GRACE: Duration = Duration::from_millis(50);
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
 
@@ -144,7 +147,7 @@ impl Drop for Place {
 }
 
 impl Runtime {
-    /// Times all candidates of a workload side by side, answers checked first. `progress` hears of each turn.
+    /// Times all candidates of a workload side by side on made-up data, answers checked first. `progress` hears of each turn.
     ///
     /// One benchmark runs at a time; it ends after its timeout even if a kernel hangs.
     pub fn benchmark_kernels(
@@ -153,13 +156,45 @@ impl Runtime {
         options: &RaceOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Race> {
+        self.benchmark(Recorded { workload: workload.clone(), operands: None }, options, progress)
+    }
+
+    /// The same on the numbers of a call, for kernels whose time depends on them: sorts, sparse products, lookups.
+    ///
+    /// ```
+    /// # use shapewise::{Runtime, Tensor};
+    /// # use shapewise::measure::RaceOptions;
+    /// # use shapewise::ops::sort::Order;
+    /// let rt = Runtime::builder().without_calibration().build()?;
+    /// let sorted = Tensor::from_vec((0..1000).map(|i| i as f32).collect(), &[1000])?;
+    /// let options = RaceOptions { samples: 3, ..RaceOptions::default() };
+    /// let race = rt.benchmark_call(|rt| rt.sort(&sorted, 0, Order::Ascending), &options, &mut |_, _| {})?;
+    /// assert!(race.timings.iter().any(|t| t.measured_us.is_some()));
+    /// # Ok::<(), shapewise::Error>(())
+    /// ```
+    pub fn benchmark_call<T>(
+        &self,
+        call: impl FnOnce(&Self) -> Result<T>,
+        options: &RaceOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Race> {
+        let mut asked = self.listen(Recorder::with_numbers(), call)?.into_iter();
+        self.benchmark(asked.next().ok_or_else(|| nothing_asked("benchmark"))?, options, progress)
+    }
+
+    fn benchmark(
+        &self,
+        recorded: Recorded,
+        options: &RaceOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Race> {
         let place = Place::take(options.timeout)?;
         let (turns, heard) = mpsc::channel();
-        let (runtime, workload, own) = (self.clone(), workload.clone(), *options);
+        let (runtime, own) = (self.clone(), *options);
         let run = move || {
             // The place is given back when the race is over, even if nobody waits for it any more.
             let _place = place;
-            let race = Race::run(&runtime, &workload, &own, &mut |done, all| {
+            let race = Race::run(&runtime, &recorded, &own, &mut |done, all| {
                 // Nobody listens after the timeout.
                 let _ = turns.send(Heard::Turn(done, all));
             });
@@ -170,10 +205,17 @@ impl Runtime {
             what: "a benchmark".into(),
             reason: format!("its thread could not be started: {error}"),
         })?;
-        let mut wait = options.timeout;
+        // The race begins no turn after the timeout, but ends the one it is in; that may take as long as the longest so far.
+        let deadline = Instant::now() + options.timeout;
+        let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
         loop {
-            match heard.recv_timeout(wait) {
-                Ok(Heard::Turn(done, all)) => progress(done, all),
+            let grace = if longest.is_zero() { Duration::ZERO } else { 2 * longest + GRACE };
+            match heard.recv_timeout((deadline + grace).saturating_duration_since(Instant::now())) {
+                Ok(Heard::Turn(done, all)) => {
+                    longest = longest.max(last.elapsed());
+                    last = Instant::now();
+                    progress(done, all);
+                }
                 Ok(Heard::Over(race)) => return *race,
                 Err(_) => {
                     return Err(Error::KernelFailed {
@@ -182,8 +224,6 @@ impl Runtime {
                     });
                 }
             }
-            // A turn was heard, so nothing hangs; the race itself keeps to the timeout between turns.
-            wait = options.timeout;
         }
     }
 }
@@ -205,16 +245,21 @@ struct Runner<'a> {
 fn prepare<'a>(
     runtime: &Runtime,
     workload: &Workload,
+    given: Option<&Probe>,
     candidates: &'a Candidates,
 ) -> Result<Vec<Runner<'a>>> {
     let device = runtime.device();
+    let operands = || match given {
+        Some(numbers) => numbers.again(device),
+        None => Probe::new(workload, device),
+    };
     let judge = candidates
         .accepted
         .iter()
         .find(|c| c.kernel.variant() == Variant::Naive && c.cost.operations <= 2e9)
         .or(candidates.accepted.first())
         .ok_or_else(|| Error::NoKernel { workload: workload.to_string(), refusals: candidates.refusals() })?;
-    let mut expected = Probe::new(workload, device)?;
+    let mut expected = operands()?;
     let judged = run_caught(&judge.kernel, &mut expected.call(workload, &judge.parameters, device));
     judged.map_err(|failure| Error::KernelFailed {
         kernel: judge.kernel.name().to_owned(),
@@ -222,7 +267,7 @@ fn prepare<'a>(
     })?;
     let mut runners = Vec::with_capacity(candidates.accepted.len());
     for candidate in &candidates.accepted {
-        let mut probe = Probe::new(workload, device)?;
+        let mut probe = operands()?;
         let ran = run_caught(&candidate.kernel, &mut probe.call(workload, &candidate.parameters, device));
         let outcome = ran.map_err(|f| f.to_string()).and_then(|()| probe.same_outputs(&expected, workload));
         runners.push(Runner { candidate, probe, repeats: 1, samples: Vec::new(), remark: outcome.err() });

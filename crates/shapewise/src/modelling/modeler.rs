@@ -24,6 +24,18 @@ pub struct Estimate {
     pub bytes_per_second: f64,
 }
 
+impl Estimate {
+    /// What follows from a candidate's cost and its time.
+    pub fn new(workload: &Workload, cost: &Cost, time: Prediction) -> Self {
+        Self {
+            time,
+            memory: workload.bytes().saturating_add(cost.scratch),
+            operations_per_second: cost.operations / time.seconds,
+            bytes_per_second: workload.bytes() as f64 / time.seconds,
+        }
+    }
+}
+
 /// The models of all operations on one device, with a record of how good they were.
 #[derive(Default)]
 pub struct PerformanceModeler {
@@ -63,13 +75,7 @@ impl PerformanceModeler {
             Some(model) => model.predict(shape, std::slice::from_ref(query), &mut times),
             None => OperationModel::untrained().predict(shape, std::slice::from_ref(query), &mut times),
         }
-        let time = times[0];
-        Estimate {
-            time,
-            memory: workload.bytes().saturating_add(cost.scratch),
-            operations_per_second: cost.operations / time.seconds,
-            bytes_per_second: workload.bytes() as f64 / time.seconds,
-        }
+        Estimate::new(workload, cost, times[0])
     }
 
     /// Records how long a predicted call took, and says what was unusual about it.
@@ -96,9 +102,9 @@ impl PerformanceModeler {
         self.watch.failed(kernel)
     }
 
-    /// Whether a call's memory is short.
-    pub fn check_memory(&self, estimate: &Estimate, available: usize) -> Option<Anomaly> {
-        self.watch.memory(estimate.memory, available)
+    /// Whether memory is short for a call that needs so many bytes.
+    pub fn check_memory(&self, needed: usize, available: usize) -> Option<Anomaly> {
+        self.watch.memory(needed, available)
     }
 
     /// How good an operation's predictions were.
@@ -167,7 +173,7 @@ mod tests {
         assert_eq!(modeler.accuracy(workload.kind()).observations, 10);
         assert_eq!(modeler.accuracy(OperationKind::Matmul).observations, 0);
         assert!(modeler.record_failure("k").is_some());
-        assert!(modeler.check_memory(&estimate, 100).is_some());
+        assert!(modeler.check_memory(estimate.memory, 100).is_some());
     }
 
     #[test]

@@ -250,3 +250,51 @@ impl fmt::Display for Refusals {
         f.pad(&parts.join("; "))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+    use crate::ops::softmax::SoftmaxAttributes;
+    use crate::ops::{Operation, TensorDesc};
+    use crate::tensor::Shape;
+
+    #[test]
+    fn every_condition_that_fails_is_a_reason() {
+        let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+        let good = TensorDesc::contiguous(DType::F32, Shape::new(&[3, 4]).unwrap());
+        let odd = TensorDesc { aligned: false, dtype: DType::I32, ..good };
+        let of =
+            |x: TensorDesc| Workload::new(Operation::Softmax(SoftmaxAttributes::default()), &[x], &[good]);
+        let all = [
+            Constraint::DTypes(&[DType::F32]),
+            Constraint::Aligned,
+            Constraint::Contiguous,
+            Constraint::MinElements(12),
+            Constraint::MaxElements(12),
+            Constraint::Shape("rows of four", |w| w.inputs()[0].shape[1] == 4),
+        ];
+        assert_eq!(Refusals::from_constraints(&all, &of(good), rt.device_info()), Ok(()));
+        let tight = [
+            all[0],
+            all[1],
+            Constraint::MinElements(13),
+            Constraint::MaxElements(11),
+            Constraint::Contiguous,
+        ];
+        let refused = Refusals::from_constraints(&tight, &of(odd), rt.device_info()).unwrap_err();
+        let reasons: Vec<&Refusal> = refused.iter().collect();
+        assert!(
+            matches!(
+                reasons[..],
+                [
+                    Refusal::DType { found: DType::I32, .. },
+                    Refusal::Alignment,
+                    Refusal::Size { too: "small", .. },
+                    Refusal::Size { too: "large", .. },
+                ]
+            ),
+            "{refused}"
+        );
+    }
+}

@@ -33,11 +33,14 @@ impl Budget {
         self.share > 0.0
     }
 
-    /// Whether a trial that is expected to lose this many seconds is within the budget, even if it loses twice as much.
-    pub fn affords(&self, seconds: f64) -> bool {
+    /// Whether a turn is within the budget that is expected to lose this many seconds, even if it loses twice as much; `None` is
+    /// the turn of the candidate that would run anyway.
+    ///
+    /// A trial cannot be taken back: one that took far longer than expected is paid for by those after it, which wait, however
+    /// promising, until enough has run.
+    pub fn affords(&self, stake: Option<f64>) -> bool {
         let allowed = (self.share * self.run()).max(self.advance);
-        // A turn that is expected to lose nothing is no cost, even after others have spent everything.
-        self.explores() && (seconds <= 0.0 || self.lost() + 2.0 * seconds <= allowed)
+        self.explores() && stake.is_none_or(|seconds| self.lost() + 2.0 * seconds <= allowed)
     }
 
     /// Counts time that calls took.
@@ -79,20 +82,28 @@ mod tests {
     #[test]
     fn the_share_of_what_ran_is_what_may_be_lost() {
         let budget = Budget::new(0.01);
-        assert!(budget.affords(0.0004) && !budget.affords(0.0006));
+        assert!(budget.affords(Some(0.0004)) && !budget.affords(Some(0.0006)));
         budget.ran(10.0);
-        assert!(budget.affords(0.04) && !budget.affords(0.06));
+        assert!(budget.affords(Some(0.04)) && !budget.affords(Some(0.06)));
         budget.tried(0.06);
-        assert!(budget.affords(0.01) && !budget.affords(0.03));
+        assert!(budget.affords(Some(0.01)) && !budget.affords(Some(0.03)));
+        assert_eq!(budget.trials(), 1);
+    }
+
+    #[test]
+    fn after_an_expensive_trial_the_next_ones_wait() {
+        let budget = Budget::new(0.01);
+        budget.ran(10.0);
         budget.tried(1.0);
-        assert!(budget.affords(0.0) && !budget.affords(1e-9));
-        assert_eq!(budget.trials(), 2);
+        assert!(budget.affords(None) && !budget.affords(Some(0.0)));
+        budget.ran(100.0);
+        assert!(budget.affords(Some(0.0)));
     }
 
     #[test]
     fn no_share_means_never() {
         let budget = Budget::new(0.0);
         budget.ran(1e6);
-        assert!(!budget.explores() && !budget.affords(0.0));
+        assert!(!budget.explores() && !budget.affords(None));
     }
 }

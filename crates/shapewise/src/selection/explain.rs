@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Considered, Entry};
+use super::{Candidate, Considered, Entry};
 use crate::device::DeviceInfo;
-use crate::modelling::{Basis, Prediction};
+use crate::modelling::{Basis, Estimate, OperationModel, Prediction, Validation};
 use crate::ops::{Cost, Variant, Workload};
 use crate::tracking::Measured;
 
@@ -21,12 +21,74 @@ pub struct ExplainedCandidate {
     pub parameters: String,
     /// Seconds with their interval, as the policy believes them; `null` where nothing is known.
     pub predicted: Option<Prediction>,
+    /// Bytes of operands and scratch together.
+    pub memory: usize,
+    /// Arithmetic operations per second at the predicted time.
+    pub operations_per_second: Option<f64>,
+    /// Bytes of operands per second at the predicted time.
+    pub bytes_per_second: Option<f64>,
     /// Seconds from its cost over the measured peaks.
     pub roofline: Option<f64>,
     /// What it took on this workload.
     pub measured: Option<Measured>,
     /// What it would execute.
     pub cost: Cost,
+}
+
+impl ExplainedCandidate {
+    fn new(candidate: &Candidate, workload: &Workload) -> Self {
+        let Candidate { kernel, parameters, predicted, measured, cost, .. } = candidate;
+        let estimate = predicted.map(|time| Estimate::new(workload, cost, time));
+        Self {
+            kernel: kernel.name().to_owned(),
+            variant: kernel.variant(),
+            parameters: parameters.to_string(),
+            predicted: *predicted,
+            memory: workload.bytes().saturating_add(cost.scratch),
+            operations_per_second: estimate.map(|e| e.operations_per_second),
+            bytes_per_second: estimate.map(|e| e.bytes_per_second),
+            roofline: candidate.roofline(),
+            measured: *measured,
+            cost: *cost,
+        }
+    }
+}
+
+/// What the operation's times were learned from.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExplainedModel {
+    /// What learned them.
+    pub name: &'static str,
+    /// Measurements.
+    pub examples: usize,
+    /// Different workloads among them.
+    pub shapes: usize,
+    /// Errors on shapes that were left out of training; `null` before there are enough shapes.
+    pub validation: Option<Validation>,
+}
+
+impl ExplainedModel {
+    pub(crate) fn of(model: &OperationModel) -> Self {
+        let (examples, shapes) = model.evidence();
+        Self { name: model.model(), examples, shapes, validation: model.validation() }
+    }
+}
+
+impl fmt::Display for ExplainedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, examples, shapes, validation } = self;
+        write!(f, "{name}, from {examples} measurements of {shapes} workloads")?;
+        match validation {
+            None => write!(f, "; too few to leave some out and see how far off it is"),
+            Some(Validation { mean_error, speed, .. }) => {
+                let (error, speed) = (100.0 * mean_error, 100.0 * speed);
+                write!(
+                    f,
+                    "; on workloads left out it is off by {error:.0} % and picks kernels of {speed:.0} % of the best speed"
+                )
+            }
+        }
+    }
 }
 
 /// A kernel that refused.
@@ -59,6 +121,8 @@ pub struct Explanation {
     pub device: String,
     /// The policy that decided.
     pub policy: String,
+    /// What the operation's times were learned from; `null` before anything was.
+    pub model: Option<ExplainedModel>,
     /// Candidates, fastest prediction first.
     pub candidates: Vec<ExplainedCandidate>,
     /// Those that refused.
@@ -80,6 +144,7 @@ impl Explanation {
         workload: &Workload,
         device: &DeviceInfo,
         policy: &str,
+        model: Option<ExplainedModel>,
         considered: &Considered,
         entry: Option<&Entry>,
     ) -> Self {
@@ -88,19 +153,8 @@ impl Explanation {
         // A published choice is what runs, or who leads its race; without one, what would be picked now.
         let now = || (decided.clone(), considered.decision.reason.clone());
         let (chosen, reason) = entry.map_or_else(now, Entry::running);
-        let mut explained: Vec<_> = candidates
-            .accepted
-            .iter()
-            .map(|c| ExplainedCandidate {
-                kernel: c.kernel.name().to_owned(),
-                variant: c.kernel.variant(),
-                parameters: c.parameters.to_string(),
-                predicted: c.predicted,
-                roofline: c.roofline(),
-                measured: c.measured,
-                cost: c.cost,
-            })
-            .collect();
+        let mut explained: Vec<_> =
+            candidates.accepted.iter().map(|c| ExplainedCandidate::new(c, workload)).collect();
         let time = |c: &ExplainedCandidate| c.predicted.map_or(f64::INFINITY, |p| p.seconds);
         explained.sort_by(|a, b| time(a).total_cmp(&time(b)));
         let refusals = candidates.refused.iter().map(|(kernel, why)| ExplainedRefusal {
@@ -112,6 +166,7 @@ impl Explanation {
             workload: workload.to_string(),
             device: format!("{} ({} threads)", device.name, device.threads),
             policy: policy.to_owned(),
+            model,
             would_change: would_change(&explained, &chosen, &parameters),
             candidates: explained,
             refusals: refusals.collect(),
@@ -172,6 +227,9 @@ impl fmt::Display for Explanation {
             for r in &self.refusals {
                 writeln!(f, "  {:<40} {}", r.kernel, r.reasons.join("; "))?;
             }
+        }
+        if let Some(model) = &self.model {
+            writeln!(f, "\nlearned by: {model}")?;
         }
         let stage = match self.stage {
             Stage::New => "not called yet",

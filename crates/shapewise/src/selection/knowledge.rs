@@ -43,9 +43,15 @@ impl Sources {
         Self(kernels.map(|kernel| (kernel.name().to_owned(), kernel.source())).collect())
     }
 
-    /// Whether a row counts: a kernel whose code has changed starts anew; a user's kernel is judged by its name.
-    pub fn agree(&self, row: &Evidence) -> bool {
+    /// Whether a row counts for its workload: a kernel whose code has changed starts anew. A user's kernel goes by its name,
+    /// because its times count only after it was checked in this process.
+    fn agree(&self, row: &Evidence) -> bool {
         !row.busy && self.0.get(&row.kernel).is_none_or(|&source| source == row.source)
+    }
+
+    /// Whether models learn from a row: only of kernels that are known to be the same still.
+    pub fn teach(&self, row: &Evidence) -> bool {
+        !row.busy && self.0.get(&row.kernel) == Some(&row.source)
     }
 }
 

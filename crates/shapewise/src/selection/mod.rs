@@ -15,8 +15,10 @@ mod watch;
 mod workbench;
 
 pub use budget::Budget;
+#[cfg(test)]
+pub(crate) use candidates::tests::made_up;
 pub use candidates::{Candidate, Candidates, Limits};
-pub use explain::{ExplainedCandidate, ExplainedRefusal, Explanation, Stage};
+pub use explain::{ExplainedCandidate, ExplainedModel, ExplainedRefusal, Explanation, Stage};
 pub(crate) use knowledge::{Knowledge, Sources};
 pub use policy::{
     Decision, Hybrid, MachineLearning, Policy, ScoreBased, ScoreWeights, SelectionAlgorithm, Situation,

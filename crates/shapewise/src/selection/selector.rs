@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use super::trials::{Trial, Trials};
 use super::{
-    Budget, Candidate, Candidates, Choice, Decision, DecisionTable, Entry, Explanation, Knowledge,
-    LaunchFailure, Policy, SelectionAlgorithm, Situation, judge, verify,
+    Budget, Candidate, Candidates, Choice, Decision, DecisionTable, Entry, ExplainedModel, Explanation,
+    Knowledge, LaunchFailure, Policy, SelectionAlgorithm, Situation, judge, verify,
 };
 use crate::error::{Error, Result};
 use crate::modelling::{AccuracyReport, Anomaly};
 use crate::ops::{OperationKind, Request, Workload, WorkloadKey};
 use crate::store::{Pinned, unix_ms};
-use crate::tracking::{self, Accuracy, History, KernelStatistics, Measurement, Models, Observed, Timings};
+use crate::tracking::{
+    self, Accuracy, History, KernelStatistics, Measurement, Models, Observed, Timings, WorkloadStatistics,
+};
 
 /// What a frozen runtime does with its choices.
 #[derive(Clone, Copy)]
@@ -99,6 +101,11 @@ impl AdaptiveKernelSelector {
         tracking::kernels(&self.observed())
     }
 
+    /// What runs for each workload of this process, how often that changed, and what it loses.
+    pub fn workloads(&self) -> Vec<WorkloadStatistics> {
+        tracking::workloads(&self.observed())
+    }
+
     /// How good the choices were, in hindsight.
     pub fn accuracy(&self) -> Vec<Accuracy> {
         tracking::accuracy(&self.observed())
@@ -123,6 +130,7 @@ impl AdaptiveKernelSelector {
         let observe = |entry: Arc<Entry>| {
             let candidate = &entry.choice.candidate;
             Observed {
+                workload: Arc::clone(&entry.workload),
                 operation: entry.workload.kind(),
                 backend: candidate.kernel.backend(),
                 current: (candidate.kernel.name().to_owned(), candidate.parameters.to_string()),
@@ -423,6 +431,8 @@ impl AdaptiveKernelSelector {
         let considered = self.consider(workload)?;
         let policy = if self.is_forced() { "forced" } else { self.policy.name() };
         let entry = self.table.get(workload, self.knowledge.registry.generation());
-        Ok(Explanation::new(workload, self.knowledge.info(), policy, &considered, entry.as_deref()))
+        let model = self.models().get(workload.kind()).map(|model| ExplainedModel::of(model));
+        let info = self.knowledge.info();
+        Ok(Explanation::new(workload, info, policy, model, &considered, entry.as_deref()))
     }
 }

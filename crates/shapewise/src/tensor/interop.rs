@@ -29,7 +29,10 @@ impl Tensor {
 }
 
 impl<'a> TensorView<'a> {
-    /// A view of an array's memory; only layouts with negative strides need a copy first and give an error.
+    /// A view of an array's memory, in any order of its axes.
+    ///
+    /// An array with gaps or negative strides gives an error, because its gaps may be borrowed by somebody else: view the whole
+    /// array and [slice](Self::slice) the view instead, or copy with [`Tensor::from_ndarray`].
     pub fn from_ndarray<T: Element, D: Dimension>(array: &'a ArrayRef<T, D>) -> Result<Self> {
         let Some(values) = array.as_slice_memory_order() else {
             return Err(Error::NotContiguous);
@@ -75,6 +78,18 @@ mod tests {
         assert_eq!(tensor.to_ndarray::<f32>().unwrap(), array.clone().into_dyn());
         let taken = Tensor::from_ndarray(array).unwrap();
         assert_eq!(taken.as_slice::<f32>().unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    fn parts_of_arrays_are_parts_of_their_views() {
+        let array = Array2::from_shape_fn((4, 6), |(i, j)| (i * 6 + j) as f32);
+        let part = array.slice(ndarray::s![1..3, ..;2]);
+        assert!(matches!(TensorView::from_ndarray(&part), Err(Error::NotContiguous)));
+        let whole = TensorView::from_ndarray(&array).unwrap();
+        let view = whole.slice(0, 1, 3, 1).unwrap().slice(1, 0, 6, 2).unwrap();
+        assert_eq!(view.as_ndarray::<f32>().unwrap(), part.into_dyn());
+        let copied = Tensor::from_ndarray(part.to_owned()).unwrap();
+        assert_eq!(copied.to_vec::<f32>().unwrap(), view.to_vec::<f32>().unwrap());
     }
 
     #[test]

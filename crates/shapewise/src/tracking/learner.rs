@@ -18,6 +18,7 @@ use crate::modelling::{
 };
 use crate::ops::{OperationKind, Workload, WorkloadKey};
 use crate::selection::{Candidate, Sources};
+use crate::sensors::{Machine, Sensors};
 use crate::store::{Evidence, EvidenceId, Store};
 
 /// Measurements that may wait; above, they are dropped rather than keep a call waiting.
@@ -37,6 +38,13 @@ pub(crate) struct Measurement {
     pub workload: Arc<Workload>,
     pub candidate: Arc<Candidate>,
     pub timings: Timings,
+}
+
+impl Measurement {
+    /// Bytes of operands and scratch.
+    fn memory(&self) -> usize {
+        self.workload.bytes().saturating_add(self.candidate.cost.scratch)
+    }
 }
 
 enum Message {
@@ -63,6 +71,8 @@ struct Start {
     examples: Arc<Mutex<HashMap<OperationKind, Vec<Example>>>>,
     modeler: Arc<Mutex<PerformanceModeler>>,
     anomalies: Arc<Mutex<VecDeque<Anomaly>>>,
+    /// Opened by the thread, where it costs no call anything.
+    sensors: fn() -> Box<dyn Sensors>,
     /// Set when nobody will ask the models any more; what was measured is still written.
     ending: Arc<AtomicBool>,
 }
@@ -77,7 +87,8 @@ impl Learner {
     ) -> Self {
         let modeler = Arc::new(Mutex::new(PerformanceModeler::new(training)));
         let (device, examples, anomalies) = (Arc::new(device), Arc::default(), Arc::default());
-        let start = Start { device, store, models, examples, modeler, anomalies, ending: Arc::default() };
+        let (sensors, ending): (fn() -> Box<dyn Sensors>, _) = (|| Box::new(Machine::new()), Arc::default());
+        let start = Start { device, store, models, examples, modeler, anomalies, sensors, ending };
         Self { start, running: Mutex::new(None) }
     }
 
@@ -161,7 +172,10 @@ impl Start {
 
     fn run(self, receiver: &Receiver<Message>) {
         let device = Fingerprint::of(&self.device);
+        let mut sensors = (self.sensors)();
         let mut rows = Vec::new();
+        // Bytes of the largest call since memory was looked at.
+        let mut needed = 0;
         let mut trained: HashMap<OperationKind, usize> = HashMap::new();
         let mut written = Instant::now();
         loop {
@@ -177,6 +191,7 @@ impl Start {
                 Ok(Message::Measured(measurement)) => {
                     let row = evidence(&device, &measurement);
                     self.judge(&measurement, &row);
+                    needed = needed.max(measurement.memory());
                     rows.push(row);
                 }
                 Ok(Message::Recall(sources)) => {
@@ -191,6 +206,7 @@ impl Start {
             }
             if !rows.is_empty() && (answer.is_some() || ended || written.elapsed() >= WRITE_EVERY) {
                 self.keep(&mut rows, &mut trained);
+                self.look_at_memory(std::mem::take(&mut needed), &mut *sensors);
                 written = Instant::now();
             }
             if let Some(done) = answer {
@@ -208,7 +224,7 @@ impl Start {
         let mut found: Vec<(i64, OperationKind, Example)> = Vec::new();
         let read = self.store.visit(Some(device), &mut |row| {
             if let (true, Ok(operation), Some(example)) =
-                (sources.agree(&row), row.operation.parse(), example(&row))
+                (sources.teach(&row), row.operation.parse(), example(&row))
             {
                 found.push((row.measured_at, operation, example));
             }
@@ -280,6 +296,13 @@ impl Start {
         self.note(found);
     }
 
+    /// Says so where a call like the largest of the last ones would hardly find memory.
+    fn look_at_memory(&self, needed: usize, sensors: &mut dyn Sensors) {
+        let Some(available) = sensors.sample().memory_available else { return };
+        let available = usize::try_from(available).unwrap_or(usize::MAX);
+        self.note(lock(&self.modeler).check_memory(needed, available));
+    }
+
     fn note(&self, found: impl IntoIterator<Item = Anomaly>) {
         let mut anomalies = lock(&self.anomalies);
         for anomaly in found {
@@ -343,4 +366,39 @@ fn example(row: &Evidence) -> Option<Example> {
 /// The workload as the number that groups examples of one shape.
 pub(super) fn shape_of(key: WorkloadKey) -> u64 {
     key.bits() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modelling::Severity;
+    use crate::selection::made_up;
+    use crate::sensors::{SystemState, Trace};
+    use crate::store::MemoryStore;
+    use crate::{DType, Runtime, Tensor};
+
+    #[test]
+    fn memory_that_is_short_and_failures_are_told() {
+        let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+        let x = Tensor::zeros(&[64], DType::F32).unwrap();
+        let workload = rt.workloads(|rt| rt.neg(&x)).unwrap().remove(0);
+        let (device, store) = (rt.device_info().clone(), Arc::new(MemoryStore::default()));
+        let mut learner = Learner::new(device, store, Arc::default(), Training::default());
+        learner.start.sensors = || {
+            let short = SystemState { memory_available: Some(1), ..SystemState::default() };
+            Box::new(Trace { states: vec![short] }.replay())
+        };
+        let timings = Timings { seconds: 1e-3, samples: 1, spread: None, at: 0 };
+        let (workload, candidate) = (Arc::new(workload), Arc::new(made_up(1, 1e-3, 1.1)));
+        learner.measured(Measurement { workload, candidate, timings });
+        learner.failed("k");
+        learner.flush();
+        let found = learner.anomalies();
+        assert!(
+            found.iter().any(|a| matches!(a, Anomaly::FailingKernel { kernel, .. } if kernel == "k")),
+            "{found:?}"
+        );
+        let memory = found.iter().find(|a| matches!(a, Anomaly::MemoryPressure { .. }));
+        assert_eq!(memory.map(Anomaly::severity), Some(Severity::Critical), "{found:?}");
+    }
 }

@@ -10,5 +10,5 @@ pub use drift::{Drift, DriftDetector};
 pub use history::{HALF_LIFE, History, Measured, RETENTION_HALF_LIVES, Timings, Track};
 pub(crate) use learner::{Learner, Measurement};
 pub use models::Models;
-pub use report::{Accuracy, KernelStatistics};
-pub(crate) use report::{Observed, accuracy, kernels};
+pub use report::{Accuracy, KernelStatistics, WorkloadStatistics};
+pub(crate) use report::{Observed, accuracy, kernels, workloads};

@@ -1,13 +1,14 @@
 //! What happened so far, by kernel and by operation, judged in hindsight.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::Track;
 use crate::device::BackendKind;
 use crate::measure::Summary;
-use crate::ops::OperationKind;
+use crate::ops::{OperationKind, Workload};
 
 /// A choice within this share of the measured best counts as the best: less than timings repeat to.
 const SAME: f64 = 0.02;
@@ -52,8 +53,28 @@ pub struct Accuracy {
     pub switches: u64,
 }
 
+/// What happened to one workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorkloadStatistics {
+    /// The workload in words.
+    pub workload: String,
+    /// The kernel that runs now.
+    pub kernel: String,
+    /// Its parameters, in words.
+    pub parameters: String,
+    /// How often another one took its place.
+    pub switches: u64,
+    /// Calls in this process.
+    pub executions: u64,
+    /// Candidates that were timed.
+    pub timed: usize,
+    /// Time lost against the best of them; `None` where fewer than two were timed.
+    pub regret: Option<f64>,
+}
+
 /// One workload as far as it is reported.
 pub(crate) struct Observed {
+    pub workload: Arc<Workload>,
     pub operation: OperationKind,
     pub backend: BackendKind,
     pub current: (String, String),
@@ -73,6 +94,20 @@ impl Observed {
         let own = self.tracks.iter().find(is_current).and_then(measured)?;
         Some(own / times.iter().copied().fold(f64::INFINITY, f64::min) - 1.0)
     }
+}
+
+/// What happened to each workload.
+pub(crate) fn workloads(observed: &[Observed]) -> Vec<WorkloadStatistics> {
+    let tell = |one: &Observed| WorkloadStatistics {
+        workload: one.workload.to_string(),
+        kernel: one.current.0.clone(),
+        parameters: one.current.1.clone(),
+        switches: one.switches,
+        executions: one.tracks.iter().map(|t| t.executions).sum(),
+        timed: one.tracks.iter().filter(|t| t.measured().is_some()).count(),
+        regret: one.regret(),
+    };
+    observed.iter().map(tell).collect()
 }
 
 /// Regret by operation and backend.
@@ -131,6 +166,9 @@ pub(crate) fn kernels(observed: &[Observed]) -> Vec<KernelStatistics> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::softmax::SoftmaxAttributes;
+    use crate::ops::{Operation, TensorDesc};
+    use crate::tensor::{DType, Shape};
     use crate::tracking::{History, Timings};
 
     fn observed(times: &[(&str, f64)], current: &str) -> Observed {
@@ -140,7 +178,10 @@ mod tests {
             history.add(kernel, "", &timings);
         }
         history.select(current, "");
+        let x = TensorDesc::contiguous(DType::F32, Shape::new(&[3]).unwrap());
+        let softmax = Operation::Softmax(SoftmaxAttributes::default());
         Observed {
+            workload: Arc::new(Workload::new(softmax, &[x], &[x])),
             operation: OperationKind::Matmul,
             backend: BackendKind::Cpu,
             current: history.current().unwrap(),
@@ -162,6 +203,13 @@ mod tests {
         assert!((found[0].regret.unwrap() - 0.1).abs() < 1e-9);
         assert!((found[0].regret_p99.unwrap() - 0.21).abs() < 1e-9);
         assert_eq!(found[0].best_share, Some(0.5));
+    }
+
+    #[test]
+    fn a_workload_tells_what_runs_and_what_that_loses() {
+        let found = workloads(&[observed(&[("a", 1.5), ("b", 1.0)], "a"), observed(&[("a", 1.0)], "a")]);
+        assert_eq!((&*found[0].kernel, found[0].timed, found[0].regret), ("a", 2, Some(0.5)));
+        assert_eq!((found[1].switches, found[1].timed, found[1].regret), (0, 1, None));
     }
 
     #[test]

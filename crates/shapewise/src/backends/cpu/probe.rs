@@ -1,4 +1,4 @@
-//! Made-up operands for checking kernels against each other.
+//! Operands for checking and timing kernels side by side: made up, or copied from a call.
 
 use super::{CpuDevice, PooledBytes};
 use crate::error::Result;
@@ -8,7 +8,7 @@ use crate::tensor::{DType, Layout, TensorView};
 use half::{bf16, f16};
 use num_complex::Complex;
 
-/// Memory for every operand of a workload, inputs filled with the same made-up numbers each time.
+/// Memory for every operand of a workload; inputs hold the same made-up numbers each time, or a copy of a call's.
 pub struct Probe {
     buffers: Vec<(PooledBytes, Layout)>,
 }
@@ -29,6 +29,41 @@ impl Probe {
                 fill(&mut bytes, operand.dtype, numbers as u64 + 1, below, scale);
             }
             buffers.push((bytes, layout));
+        }
+        Ok(Self { buffers })
+    }
+
+    /// The numbers of a request in memory of their own; outputs are zeros.
+    pub(crate) fn copy_of(request: &Request<'_>, workload: &Workload, device: &CpuDevice) -> Result<Self> {
+        let mut buffers = Vec::new();
+        for (i, operand) in workload.operands().iter().enumerate() {
+            let (layout, elements) = spanning(operand);
+            let size = operand.dtype.size();
+            let mut bytes = device.scratch(elements * size)?;
+            let is_input = i < workload.inputs().len() || workload.in_place() && i == workload.inputs().len();
+            if is_input && elements > 0 {
+                // SAFETY: a request borrows its operands' memory, and views were checked to hold every element of their
+                // layout, so all from the lowest to the highest one can be read.
+                let numbers = unsafe {
+                    let lowest = request.pointers[i].sub(layout.offset * size);
+                    std::slice::from_raw_parts(lowest, elements * size)
+                };
+                bytes.copy_from_slice(numbers);
+            } else {
+                bytes.fill(0);
+            }
+            buffers.push((bytes, layout));
+        }
+        Ok(Self { buffers })
+    }
+
+    /// The same numbers once more.
+    pub(crate) fn again(&self, device: &CpuDevice) -> Result<Self> {
+        let mut buffers = Vec::with_capacity(self.buffers.len());
+        for (bytes, layout) in &self.buffers {
+            let mut copy = device.scratch(bytes.len())?;
+            copy.copy_from_slice(bytes);
+            buffers.push((copy, *layout));
         }
         Ok(Self { buffers })
     }
