@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use shapewise::ops::conv::{ConvLayout, ConvOptions};
+use shapewise::ops::conv::{ConvLayout, ConvOptions, PackedConv};
 use shapewise::ops::pool::PoolOptions;
 
 use crate::arguments::{Sizes, activation};
@@ -107,6 +107,91 @@ convolutions! {
     conv2d 2;
     /// The convolution of N×C×D×H×W with weights O×C/groups×kd×kh×kw.
     conv3d 3;
+}
+
+/// Weights of a convolution as they are, and as a kernel reads them: see `pack_conv`.
+#[pyclass(module = "shapewise", name = "ConvWeights", frozen)]
+pub struct PyConvWeights {
+    inner: PackedConv,
+}
+
+impl PyConvWeights {
+    /// Axes along which the weights are moved.
+    fn axes(&self) -> usize {
+        self.inner.weights().rank().saturating_sub(2)
+    }
+}
+
+#[pymethods]
+impl PyConvWeights {
+    /// The shape of the weights as they were given.
+    #[getter]
+    fn shape(&self) -> Vec<usize> {
+        self.inner.weights().shape().to_vec()
+    }
+
+    /// Whether they are kept in the form of a kernel, too.
+    #[getter]
+    fn kept(&self) -> bool {
+        self.inner.kept().is_some()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<shapewise.ConvWeights {:?}>", self.inner.weights().shape())
+    }
+}
+
+#[pymethods]
+impl PyRuntime {
+    /// Weights O×C/groups×k… prepared once for many convolutions of inputs like `x`, with the options of `conv2d`.
+    #[pyo3(signature = (w, x, stride = Sizes::All(1), padding = Padding::Sizes(Sizes::All(0)), dilation = Sizes::All(1),
+        groups = 1, layout = "NCHW"))]
+    #[pyo3(text_signature = "($self, w, x, stride=1, padding=0, dilation=1, groups=1, layout='NCHW')")]
+    #[allow(clippy::too_many_arguments)] // Python's signature
+    fn pack_conv(
+        &self,
+        py: Python<'_>,
+        w: Input<'_>,
+        x: Input<'_>,
+        stride: Sizes,
+        padding: Padding,
+        dilation: Sizes,
+        groups: usize,
+        layout: &str,
+    ) -> PyResult<PyConvWeights> {
+        let (x, w) = (x.view()?, w.view()?);
+        let common = Common { bias: None, stride, padding, dilation, groups, layout, activation: None };
+        let options = common.options(w.rank().saturating_sub(2))?;
+        Ok(PyConvWeights { inner: self.compute(py, |rt| rt.pack_conv(w, x, &options))? })
+    }
+
+    /// The convolution along as many axes as the packed weights have.
+    #[pyo3(signature = (x, w, bias = None, stride = Sizes::All(1), padding = Padding::Sizes(Sizes::All(0)),
+        dilation = Sizes::All(1), groups = 1, layout = "NCHW", activation = None))]
+    #[pyo3(
+        text_signature = "($self, x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, layout='NCHW', \
+        activation=None)"
+    )]
+    #[allow(clippy::too_many_arguments)] // Python's signature
+    fn conv_packed<'py>(
+        &self,
+        py: Python<'py>,
+        x: Input<'py>,
+        w: &PyConvWeights,
+        bias: Option<Input<'py>>,
+        stride: Sizes,
+        padding: Padding,
+        dilation: Sizes,
+        groups: usize,
+        layout: &str,
+        activation: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let bias = bias.as_ref();
+        let common = Common { bias, stride, padding, dilation, groups, layout, activation };
+        let options = common.options(w.axes())?;
+        let (x, inner) = (x.view()?, &w.inner);
+        self.run(py, |rt| rt.conv_packed(x, inner, &options))
+    }
 }
 
 macro_rules! transposed {

@@ -26,6 +26,7 @@ fn _shapewise(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<runtime::PyRuntime>()?;
     module.add_class::<fft::Fft>()?;
+    module.add_class::<conv::PyConvWeights>()?;
     module.add_class::<quantize::PyWeights>()?;
     module.add_class::<sparse::Sparse>()?;
     module.add_class::<sparse::Matrix>()

@@ -148,6 +148,23 @@ def test_conv2d(rng):
     np.testing.assert_allclose(last.transpose(0, 3, 1, 2), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_packed_weights(rng):
+    for shape, kernel, options in [
+        ((2, 4, 9, 8), (6, 2, 3, 3), {"groups": 2, "padding": 1}),
+        ((1, 8, 6, 5), (5, 8, 1, 1), {}),
+        ((2, 3, 20), (4, 3, 5), {"stride": 2, "padding": "valid"}),
+    ]:
+        x, w, bias = f32(rng, *shape), f32(rng, *kernel), f32(rng, kernel[0])
+        packed = sw.pack_conv(w, x, **options)
+        assert packed.shape == list(kernel)
+        plain = sw.conv1d if len(shape) == 3 else sw.conv2d
+        expected = plain(x, w, bias, activation="relu", **options)
+        found = sw.conv_packed(x, packed, bias, activation="relu", **options)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError):
+        sw.pack_conv(f32(rng, 3), f32(rng, 3))
+
+
 def test_convolutions_along_one_and_three_axes(rng):
     x, w = f32(rng, 1, 1, 20), f32(rng, 1, 1, 5)
     np.testing.assert_allclose(sw.conv1d(x, w)[0, 0], np.correlate(x[0, 0], w[0, 0], "valid"), **F32)

@@ -1,4 +1,4 @@
-//! Every operation against answers of numpy and scipy (`golden/make.py` makes the files).
+//! Every operation against answers of numpy, scipy, torch and the definitions of ONNX (`golden/make.py` makes the files).
 //!
 //! Each case runs through the runtime's own choice, and forced on the reference: the conformance suite compares all
 //! other kernels with the reference.

@@ -143,7 +143,7 @@ impl Case {
         shape
     }
 
-    fn run(&self, rt: &Runtime, operands: &[Operand], out: TensorViewMut<'_>) -> shapewise::Result<()> {
+    fn options<'a>(&self, operands: &'a [Operand]) -> ConvOptions<'a> {
         let mut options = ConvOptions::new()
             .strides(&self.stride)
             .dilations(&self.dilation)
@@ -156,7 +156,11 @@ impl Case {
         if self.bias {
             options = options.bias(operands[2].view());
         }
-        let (x, w) = (operands[0].view(), operands[1].view());
+        options
+    }
+
+    fn run(&self, rt: &Runtime, operands: &[Operand], out: TensorViewMut<'_>) -> shapewise::Result<()> {
+        let (x, w, options) = (operands[0].view(), operands[1].view(), self.options(operands));
         // The output lives as long as the operands: what is borrowed here is only used in the call.
         match (self.input.len(), self.transposed) {
             (1, false) => rt.conv1d_into(x, w, &options, out),
@@ -167,6 +171,18 @@ impl Case {
             (_, true) => rt.conv_transpose3d_into(x, w, &options, out),
         }
     }
+
+    /// The same with weights that are packed first, in the form of the kernel that the runtime is forced on.
+    fn run_packed(
+        &self,
+        rt: &Runtime,
+        operands: &[Operand],
+        out: TensorViewMut<'_>,
+    ) -> shapewise::Result<()> {
+        let (x, w, options) = (operands[0].view(), operands[1].view(), self.options(operands));
+        let packed = rt.pack_conv(w, x, &options)?;
+        rt.conv_packed_into(x, &packed, &options, out)
+    }
 }
 
 #[test]
@@ -174,6 +190,15 @@ fn conv() {
     let mut suite = Suite::new(OperationKind::Conv);
     each(300, cases(), |case| check(&mut suite, &case));
     suite.finish();
+}
+
+#[test]
+fn packed_conv() {
+    let mut suite = Suite::new(OperationKind::Conv);
+    each(120, cases(), |case| {
+        // Weights of transposed convolutions are not kept.
+        if case.transposed { Ok(()) } else { check_by(&mut suite, &case, Case::run_packed) }
+    });
 }
 
 #[cfg(feature = "webgpu")]
@@ -192,7 +217,13 @@ fn webgpu_conv() {
     suite.finish_where(|name| name.ends_with("::direct"));
 }
 
+type Call = fn(&Case, &Runtime, &[Operand], TensorViewMut<'_>) -> shapewise::Result<()>;
+
 fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
+    check_by(suite, case, Case::run)
+}
+
+fn check_by(suite: &mut Suite, case: &Case, call: Call) -> Result<(), TestCaseError> {
     let channels = (case.groups * case.channels.0, case.groups * case.channels.1);
     // Weights of ordinary size under special or huge inputs: products that overflow differ by the order of sums.
     let weights = if case.grade == Grade::Huge { Grade::Denormal } else { case.grade };
@@ -207,8 +238,8 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
         Operand::new(case.dtype, &case.weights(), &case.layouts[1], weights, case.seed ^ 1),
         Operand::new(case.dtype, &[channels.1], &Arrangement::PLAIN, Grade::Ordinary, case.seed ^ 2),
     ];
-    let tolerance = tolerance(case, &operands);
-    suite.check(
+    let allowed = Allowed::new(case, &operands);
+    suite.check_each(
         || {
             vec![Operand::new(
                 case.dtype,
@@ -218,29 +249,63 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
                 1,
             )]
         },
-        |rt, out| case.run(rt, &operands, out[0].view_mut()),
-        |_, _| tolerance,
+        |rt, out| call(case, rt, &operands, out[0].view_mut()),
+        |kernel, _, _| allowed.by(kernel),
     )
 }
 
-/// How far a kernel may be from the reference, which sums in f64.
-///
-/// A sum of `n` products errs by at most `n` roundings of the sum of their sizes, in practice far less. Winograd's
-/// F(4,3) multiplies by up to 100 on the way in (rows of `Bᵀ` add up to 10, twice), by 1 for the weights and by 361
-/// on the way out (rows of `Aᵀ` up to 19), of which inputs and outputs of ordinary sizes see about a thirtieth: its
-/// results are allowed to be 100 roundings of the largest sum away.
-fn tolerance(case: &Case, operands: &[Operand]) -> Tolerance {
-    let short = case.dtype.size() == 2;
-    let (epsilon, tiny) = precision(if short { DType::F32 } else { case.dtype });
-    let largest = |operand: &Operand| match operand.numbers() {
-        Numbers::Real(values) => values.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs())),
-        _ => 0.0,
-    };
-    let steps = (case.channels.0 * case.kernel.iter().product::<usize>()) as f64;
-    let sum = steps * largest(&operands[0]) * largest(&operands[1]) + largest(&operands[2]);
-    // Transformed weights may fall below the smallest normal number, and lose up to one smallest number each.
-    let lost = tiny * 1e3 * steps * largest(&operands[0]).max(1.0);
-    Tolerance { ulps: if short { 1.0 } else { 4.0 }, absolute: 100.0 * epsilon * sum + lost }
+/// How far kernels may be from the reference, which sums in f64.
+struct Allowed {
+    short: bool,
+    /// Of a rounding, relative to the largest possible sum of an output.
+    rounding: f64,
+    /// Products of a sum.
+    steps: f64,
+    /// Points of a transform, and those of them that a kernel has.
+    points: f64,
+    taps: f64,
+    lost: f64,
+}
+
+impl Allowed {
+    fn new(case: &Case, operands: &[Operand]) -> Self {
+        let short = case.dtype.size() == 2;
+        let (epsilon, tiny) = precision(if short { DType::F32 } else { case.dtype });
+        let largest = |operand: &Operand| match operand.numbers() {
+            Numbers::Real(values) => {
+                values.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()))
+            }
+            _ => 0.0,
+        };
+        let taps = case.kernel.iter().product::<usize>() as f64;
+        let steps = case.channels.0 as f64 * taps;
+        let sum = steps * largest(&operands[0]) * largest(&operands[1]) + largest(&operands[2]);
+        // The reference of f64 rounds as often as a kernel does.
+        let both = if case.dtype == DType::F64 { 2.0 } else { 1.0 };
+        // Transformed weights may fall below the smallest normal number, and lose up to one smallest number each.
+        let lost = tiny * 1e3 * steps * largest(&operands[0]).max(1.0);
+        let points = case.output().iter().zip(&case.kernel).map(|(o, k)| (o + k) as f64).product();
+        Self { short, rounding: both * epsilon * sum, steps, points, taps, lost }
+    }
+
+    /// The stated error of a kernel (docs/operations.md), and two roundings more for bias and result.
+    fn by(&self, kernel: &str) -> Tolerance {
+        let roundings = if kernel.ends_with("winograd_f4") {
+            // Up to 100 on the way in (rows of `Bᵀ` add up to 10, twice) and 361 on the way out (rows of `Aᵀ` up to 19), of
+            // which inputs and outputs of ordinary sizes see about a thirtieth.
+            100.0
+        } else if kernel.ends_with("winograd_f2") {
+            2.0 * self.steps.sqrt()
+        } else if kernel.ends_with("_fft") {
+            self.points.max(2.0).log2() * (self.points / self.taps).sqrt()
+        } else {
+            self.steps.sqrt()
+        };
+        Tolerance {
+            ulps: if self.short { 1.0 } else { 4.0 },
+            absolute: (2.0 + roundings) * self.rounding + self.lost,
+        }
+    }
 }
 
 /// The layers of real networks, on images of a quarter of the pixels: the plain loops have to keep up.

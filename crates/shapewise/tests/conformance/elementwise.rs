@@ -27,6 +27,7 @@ enum Chain {
     AddRelu,
     Affine,
     Gate,
+    GatedSilu,
     Mixed,
 }
 
@@ -70,7 +71,7 @@ impl Chain {
     fn inputs(self) -> usize {
         match self {
             Self::Unary(_) | Self::Clamp | Self::LeakyRelu | Self::Cast(_) | Self::Affine => 1,
-            Self::Binary(_) | Self::AddRelu => 2,
+            Self::Binary(_) | Self::AddRelu | Self::GatedSilu => 2,
             Self::Where | Self::MulAddRelu | Self::Gate | Self::Mixed => 3,
         }
     }
@@ -87,6 +88,7 @@ impl Chain {
             Self::AddRelu => (x[0] + x[1]).relu(),
             Self::Affine => x[0] * 3.0 - 2.0,
             Self::Gate => x[0].tanh() * x[1].sigmoid() + x[2],
+            Self::GatedSilu => x[0].silu() * x[1],
             Self::Mixed => x[0].less(x[1]).choose(x[0].max(x[2]), x[1] * x[2]).cast(DType::F64),
         })
         .unwrap()
@@ -240,6 +242,37 @@ fn elementwise() {
     let mut suite = Suite::new(OperationKind::Elementwise);
     each(600, cases(), |case| check(&mut suite, &case));
     suite.finish();
+}
+
+/// What stands between the products of BERT-base and of a Llama-style block: tokens and width.
+const LAYERS: &[(&str, Chain, [usize; 2])] = &[
+    ("BERT gelu", Chain::Unary(11), [128, 3072]),
+    ("BERT residual", Chain::Binary(0), [128, 768]),
+    ("Llama gated silu prompt", Chain::GatedSilu, [48, 11_008]),
+    ("Llama gated silu token", Chain::GatedSilu, [1, 11_008]),
+];
+
+#[test]
+fn layers_of_networks() {
+    let mut suite = Suite::new(OperationKind::Elementwise);
+    for &(name, chain, shape) in LAYERS {
+        let case = Case {
+            chain,
+            dtype: DType::F32,
+            shape: shape.to_vec(),
+            narrow: [[false; 5]; 3],
+            missing: [0; 3],
+            broadcast: false,
+            grade: Grade::Ordinary,
+            inputs: [Arrangement::PLAIN; 3],
+            output: Arrangement::PLAIN,
+            seed: 7,
+            in_place: false,
+        };
+        if let Err(why) = check(&mut suite, &case) {
+            panic!("{name}: {why}");
+        }
+    }
 }
 
 #[cfg(feature = "webgpu")]

@@ -8,6 +8,7 @@ use shapewise::tensor::Shape;
 
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
+use crate::common::layers::LINEARS;
 use crate::common::numbers::{Numbers, numbers};
 use crate::common::operand::{Arrangement, Operand, arrangement};
 #[cfg(feature = "webgpu")]
@@ -156,6 +157,31 @@ fn products() {
     let mut suite = Suite::new(OperationKind::Matmul);
     each(250, cases(), |case| check(&mut suite, &case));
     suite.finish();
+}
+
+/// The products of language models.
+#[test]
+fn layers_of_networks() {
+    let mut suite = Suite::new(OperationKind::Matmul);
+    for layer in LINEARS {
+        let case = Case {
+            dtype: DType::F32,
+            m: layer.tokens,
+            k: layer.inputs,
+            n: layer.outputs,
+            batches: [vec![], vec![]],
+            vectors: [false; 2],
+            bias: layer.bias,
+            activation: if layer.gelu { Activation::Gelu } else { Activation::None },
+            grades: [Grade::Ordinary; 2],
+            inputs: [Arrangement::PLAIN; 3],
+            output: Arrangement::PLAIN,
+            seed: 7,
+        };
+        if let Err(why) = check(&mut suite, &case) {
+            panic!("{}: {why}", layer.name);
+        }
+    }
 }
 
 #[cfg(feature = "webgpu")]

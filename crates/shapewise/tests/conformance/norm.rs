@@ -7,6 +7,7 @@ use shapewise::{DType, Runtime};
 
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::Grade;
+use crate::common::layers::NORMS;
 use crate::common::operand::{Arrangement, Operand, arrangement};
 #[cfg(feature = "webgpu")]
 use crate::runner::each_again;
@@ -89,6 +90,31 @@ fn norms() {
     let mut suite = Suite::new(OperationKind::Norm);
     each(250, cases(), |case| check(&mut suite, &case));
     suite.finish();
+}
+
+/// The norms of language models.
+#[test]
+fn layers_of_networks() {
+    let mut suite = Suite::new(OperationKind::Norm);
+    for &(name, shape, centred) in NORMS {
+        let case = Case {
+            kind: if centred { Kind::Layer { axes: 1 } } else { Kind::Rms { axes: 1 } },
+            dtype: DType::F32,
+            weights: DType::F32,
+            shape: shape.to_vec(),
+            channel_axis: 1,
+            scale: true,
+            bias: centred,
+            eps: 1e-5,
+            grade: Grade::Ordinary,
+            input: Arrangement::PLAIN,
+            output: Arrangement::PLAIN,
+            seed: 7,
+        };
+        if let Err(why) = check(&mut suite, &case) {
+            panic!("{name}: {why}");
+        }
+    }
 }
 
 #[cfg(feature = "webgpu")]

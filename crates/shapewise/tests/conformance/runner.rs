@@ -106,6 +106,16 @@ impl Suite {
         call: impl Fn(&Runtime, &mut [Operand]) -> shapewise::Result<()>,
         tolerance: impl Fn(usize, usize) -> Tolerance,
     ) -> Result<(), TestCaseError> {
+        self.check_each(outputs, call, |_, output, at| tolerance(output, at))
+    }
+
+    /// The same where every kernel has an error of its own: `tolerance(kernel, output, index)`.
+    pub fn check_each(
+        &mut self,
+        outputs: impl Fn() -> Vec<Operand>,
+        call: impl Fn(&Runtime, &mut [Operand]) -> shapewise::Result<()>,
+        tolerance: impl Fn(&str, usize, usize) -> Tolerance,
+    ) -> Result<(), TestCaseError> {
         let reference = self.operation.kernels().last().expect("a reference");
         self.point.store(0, Ordering::Relaxed);
         let mut wanted = outputs();
@@ -116,11 +126,11 @@ impl Suite {
         let answers: Vec<_> = wanted.iter().map(|o| (o.view().dtype(), o.numbers())).collect();
         self.tally.entry(reference.name().into()).or_default().computed += 1;
         let more = self.more;
-        let tolerance = |output: usize, at: usize| {
-            let Tolerance { ulps, absolute } = tolerance(output, at);
-            Tolerance { ulps: ulps + more.ulps, absolute: absolute + more.absolute }
-        };
         for name in self.kernels.clone() {
+            let tolerance = |output: usize, at: usize| {
+                let Tolerance { ulps, absolute } = tolerance(&name, output, at);
+                Tolerance { ulps: ulps + more.ulps, absolute: absolute + more.absolute }
+            };
             let mut point = self.turns.unwrap_or(0);
             loop {
                 self.point.store(point, Ordering::Relaxed);

@@ -1,7 +1,8 @@
-"""Golden cases of convolutions, from torch in f64."""
+"""Golden cases of convolutions, from torch in f64 and by the definition of ONNX."""
 
 import torch
 
+import by_onnx
 from make import FLOATS, wide
 
 F = torch.nn.functional
@@ -16,8 +17,11 @@ def conv(file, name, dtype, x, w, bias=False, last=False, transposed=False, acti
     tx, tw, tb = (torch.tensor(wide(v)) for v in (xs, ws, b))
     kind = f"conv_transpose{axes}d" if transposed else f"conv{axes}d"
     padding = options.pop("padding", 0)
-    pairs = padding if isinstance(padding, list) else [(padding, padding)] * axes
-    if transposed:
+    auto = padding if padding in ("same", "valid") else ""
+    pairs = [(0, 0)] * axes if auto else padding if isinstance(padding, list) else [(padding, padding)] * axes
+    if auto:
+        y = getattr(F, kind)(tx, tw, tb if bias else None, padding=auto, **options)
+    elif transposed:
         y = getattr(F, kind)(tx, tw, tb if bias else None, padding=padding, **options)
     else:
         flat = [n for pair in reversed(pairs) for n in pair]
@@ -26,7 +30,7 @@ def conv(file, name, dtype, x, w, bias=False, last=False, transposed=False, acti
         y = y.relu()
     elif activation == "gelu":
         y = F.gelu(y)
-    attributes = {"axes": axes, "transposed": transposed, "last": last, "bias": bias, "activation": activation}
+    attributes = {"axes": axes, "transposed": transposed, "last": last, "bias": bias, "activation": activation, "auto": auto}
     attributes["padding"] = [n for pair in pairs for n in pair]
     attributes["groups"] = groups
     for key, default in [("stride", 1), ("dilation", 1), ("output_padding", 0)]:
@@ -53,3 +57,11 @@ def cases(file):
         conv(file, "transposed groups", dtype, (1, 4, 3, 5), (4, 2, 2, 3), transposed=True, groups=2, dilation=2)
         conv(file, "transposed line", dtype, (1, 2, 5), (2, 3, 4), transposed=True, stride=3)
         conv(file, "transposed volume", dtype, (1, 2, 2, 3, 2), (2, 2, 2, 2, 3), transposed=True, stride=2)
+    for dtype in FLOATS:
+        conv(file, "same", dtype, (1, 2, 5, 6), (3, 2, 3, 3), padding="same", bias=True)
+        # One zero more is needed than both sides share, and it comes last.
+        conv(file, "same, even kernel, dilated", dtype, (1, 2, 6, 7), (2, 2, 2, 4), padding="same", dilation=3)
+        conv(file, "same line nhwc", dtype, (1, 2, 8), (2, 2, 4), padding="same", last=True)
+        conv(file, "valid", dtype, (1, 2, 5, 6), (2, 2, 3, 2), padding="valid", stride=2)
+        conv(file, "volume nhwc", dtype, (1, 2, 3, 4, 3), (2, 2, 2, 3, 2), last=True, padding=1)
+    by_onnx.convs(file)

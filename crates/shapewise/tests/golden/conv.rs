@@ -1,4 +1,4 @@
-//! Convolutions, against torch.
+//! Convolutions, against torch and the definition of ONNX.
 
 use shapewise::DType;
 use shapewise::ops::conv::ConvOptions;
@@ -26,6 +26,11 @@ fn conv() {
                     "gelu" => Activation::Gelu,
                     _ => Activation::None,
                 });
+            options = match case.text("auto") {
+                "same" => options.same(),
+                "valid" => options.valid(),
+                _ => options,
+            };
             if case.flag("last") {
                 options = options.channels_last();
             }

@@ -1,8 +1,10 @@
-"""Golden cases of the Fourier transforms and of the short-time transform."""
+"""Golden cases of the Fourier transforms, of shifts and of the short-time transform: numpy, scipy, torch and ONNX."""
 
 import numpy as np
 import scipy.signal
+import torch
 
+import by_onnx
 from make import apply, wide
 
 KINDS = {"fft": ("c", "c"), "ifft": ("c", "c"), "rfft": ("f", "c"), "irfft": ("c", "f")}
@@ -26,8 +28,32 @@ def stft(file, name, precision, samples, frame, hop):
         wide(x), window=window, nperseg=frame, noverlap=frame - hop, boundary=None, padded=False
     )
     result = spectra * window.sum()
-    attributes = {"kind": "stft", "frame": frame, "hop": hop}
+    attributes = {"kind": "stft", "frame": frame, "hop": hop, "centred": False}
     file.case(f"stft {name} {dtype}", attributes, [(x, dtype)], [(result, TYPES["c"][precision])])
+
+
+def centred(file, name, precision, samples, frame, hop):
+    """The signal mirrored at its ends, and back again; by torch, whose window is the periodic one too."""
+    dtype, target = (TYPES[t][precision] for t in "fc")
+    x = file.draw(dtype, samples)
+    window = torch.hann_window(frame, dtype=torch.float64)
+    more = {"n_fft": frame, "hop_length": hop, "window": window, "center": True}
+    spectra = torch.stft(torch.tensor(wide(x)), pad_mode="reflect", return_complex=True, **more)
+    attributes = {"kind": "stft", "frame": frame, "hop": hop, "centred": True}
+    file.case(f"stft {name} {dtype}", attributes, [(x, dtype)], [(spectra.numpy(), target)])
+    # Spectra of no signal, whose frames contradict each other: the answer is the nearest.
+    stored = file.draw(target, spectra.shape)
+    stored[..., 0, :], stored[..., -1, :] = stored[..., 0, :].real, stored[..., -1, :].real
+    back = torch.istft(torch.tensor(wide(stored)), length=samples[-1], **more)
+    attributes |= {"kind": "istft", "length": samples[-1]}
+    file.case(f"istft {name} {dtype}", attributes, [(stored, target)], [(back.numpy(), dtype)])
+
+
+def shift(file, name, dtype, shape, axes):
+    x = file.draw(dtype, shape)
+    for kind in ["fftshift", "ifftshift"]:
+        attributes = {"kind": kind, "axes": axes}
+        file.case(f"{kind} {name} {dtype}", attributes, [(x, dtype)], [(getattr(np.fft, kind)(x, axes), dtype)])
 
 
 def cases(file):
@@ -50,3 +76,10 @@ def cases(file):
             fft(file, "broadcast", kind, precision, (1, 6), view=[("broadcast", [3, 6])])
         stft(file, "frames of 16", precision, (60,), 16, 4)
         stft(file, "odd frames", precision, (2, 50), 9, 5)
+        centred(file, "frames of 16, centred", precision, (60,), 16, 4)
+        centred(file, "frames of 10, centred", precision, (2, 41), 10, 3)
+    for dtype in ["c32", "f64", "i32"]:
+        shift(file, "odd", dtype, (5,), [0])
+        shift(file, "plane", dtype, (4, 5), [0, 1])
+        shift(file, "last axis", dtype, (2, 6), [1])
+    by_onnx.spectra(file)

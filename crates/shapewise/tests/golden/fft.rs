@@ -1,7 +1,8 @@
-//! Fourier transforms and the short-time transform.
+//! Fourier transforms, shifts and the short-time transform.
 
 use shapewise::ops::OperationKind;
 use shapewise::ops::fft::{FftNorm, FftOptions, StftOptions};
+use shapewise::{Runtime, Tensor};
 
 use crate::compare::{Tolerance, precision};
 use crate::read::{Case, sizes};
@@ -13,9 +14,11 @@ fn fft() {
         |rt, case| {
             let x = &case.inputs[0];
             let kind = case.text("kind");
-            if kind == "stft" {
-                let (frame, hop) = (case.integer("frame") as usize, case.integer("hop") as usize);
-                return Ok(vec![rt.stft(x, &StftOptions::new(frame).hop(hop).centred(false))?]);
+            match kind {
+                "stft" | "istft" => return Ok(vec![frames(rt, case)?]),
+                "fftshift" => return Ok(vec![rt.fftshift(x, &axes(case)[..])?]),
+                "ifftshift" => return Ok(vec![rt.ifftshift(x, &axes(case)[..])?]),
+                _ => {}
             }
             let options = options(case);
             Ok(vec![match kind {
@@ -31,9 +34,25 @@ fn fft() {
     );
 }
 
+/// The short-time transform, under a window if there is one, or back.
+fn frames(rt: &Runtime, case: &Case) -> shapewise::Result<Tensor> {
+    let number = |name: &str| case.integer(name) as usize;
+    let mut options = StftOptions::new(number("frame")).hop(number("hop")).centred(case.flag("centred"));
+    if let Some(window) = case.inputs.get(1) {
+        options = options.window(window);
+    }
+    match case.text("kind") {
+        "stft" => rt.stft(&case.inputs[0], &options),
+        _ => rt.istft(&case.inputs[0], &options.length(number("length"))),
+    }
+}
+
+fn axes(case: &Case) -> Vec<isize> {
+    case.attributes["axes"].as_array().unwrap().iter().map(|a| a.as_i64().unwrap() as isize).collect()
+}
+
 fn options(case: &Case) -> FftOptions {
-    let axes: Vec<isize> =
-        case.attributes["axes"].as_array().unwrap().iter().map(|a| a.as_i64().unwrap() as isize).collect();
+    let axes = axes(case);
     let norm = match case.text("norm") {
         "ortho" => FftNorm::Ortho,
         "forward" => FftNorm::Forward,

@@ -1,4 +1,4 @@
-"""Makes the golden files from numpy and scipy: `python make.py`, in this folder.
+"""Makes the golden files from numpy, scipy, torch and the operator definitions of ONNX: `python make.py`, in this folder.
 
 One file per operation, one JSON object per line: name, attributes, inputs, outputs. A tensor is its dtype, its stored shape and
 data (numbers apart by spaces, complex ones as two), and optionally `view`: steps that lead from the stored tensor to the operand.
@@ -120,7 +120,7 @@ class File:
         """Random numbers as stored under a dtype."""
         if dtype == "bool":
             return self.random.random(shape) < 0.5
-        if dtype in INTEGERS:
+        if np.dtype(NUMPY[dtype]).kind in "iu":
             info = np.iinfo(NUMPY[dtype])
             return self.random.integers(max(info.min, -9), 10, shape).astype(NUMPY[dtype])
         # Three decimals keep the files small.

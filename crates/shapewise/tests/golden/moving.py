@@ -1,8 +1,12 @@
-"""Golden cases of what moves elements: copies, permutations, concatenations, splits."""
+"""Golden cases of what moves elements: copies, permutations, concatenations, splits, picks, sorts, borders."""
 
 import numpy as np
 
+import by_onnx
 from make import COMPLEX, FLOATS, NUMPY, apply, cast
+
+COMPUTED = [dtype for dtype in NUMPY if dtype != "i16"]
+"""i16 is moved and quantised to, but neither combined nor ordered."""
 
 
 def copy(file, name, dtype, x, view):
@@ -54,13 +58,14 @@ def gathers(file):
     view = [("transpose",)]
     taken = np.take(x.T, [3, 0, -1], axis=0)
     file.case("transposed", {"along": False, "axis": 0}, [(x, "f32", view), (np.array([3, 0, -1]), "i64")], [(taken, "f32")])
+    by_onnx.gathers(file)
 
 
 RULES = {"add": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def scatters(file):
-    for dtype in NUMPY:
+    for dtype in COMPUTED:
         for rule in ["set", *RULES]:
             if dtype in COMPLEX and rule in ("max", "min"):
                 continue
@@ -82,6 +87,7 @@ def scatters(file):
                 out[at] = source[i, j] if rule == "set" else cast(RULES[rule](out[at], source[i, j]), dtype)
             attributes = {"along": True, "axis": 1, "combine": rule}
             file.case(f"along {rule} {dtype}", attributes, [(x, dtype), (index, "i64"), (source, dtype)], [(out, dtype)])
+    by_onnx.scatters(file)
 
 
 def order(x, axis, descending):
@@ -94,7 +100,7 @@ def order(x, axis, descending):
 
 
 def sorts(file):
-    for dtype in [d for d in NUMPY if d not in COMPLEX]:
+    for dtype in [d for d in COMPUTED if d not in COMPLEX]:
         for axis, shape in [(0, (9,)), (-1, (3, 20)), (0, (13, 4)), (1, (2, 6, 3))]:
             for descending in (False, True):
                 x = file.draw(dtype, shape)
@@ -122,6 +128,7 @@ def sorts(file):
     view = [("slice", 1, 0, 30, -2)]
     backwards = apply(x, view)
     file.case("backwards", {"kind": "sort", "axis": 1, "descending": False}, [(x, "f32", view)], [(np.sort(backwards, axis=1), "f32")])
+    by_onnx.tops(file)
 
 
 def borders(file):
@@ -135,6 +142,7 @@ def borders(file):
     x, view = file.draw("f32", (4, 3)), [("transpose",), ("slice", 0, 0, 3, -1)]
     wanted = np.pad(apply(x, view), [[1, 0], [0, 2]], "reflect")
     file.case("turned and backwards", {"mode": "reflect", "widths": [[1, 0], [0, 2]]}, [(x, "f32", view)], [(wanted, "f32")])
+    by_onnx.borders(file)
 
 
 ROOMS = {"copy": copies, "gather": gathers, "scatter": scatters, "sort": sorts, "pad": borders}

@@ -83,7 +83,8 @@ fn product<W: crate::backends::cpu::real::Real>(
     let (o, k) = (g.o as f64, cut.k as f64);
     let columns = (g.pixels().div_ceil(cut.width) * cut.width) as f64;
     let framed = (g.c * frame.channel()) as f64;
-    let weights = (g.groups * g.o) as f64 * k;
+    let kept = attributes(workload).kept == Some(Kept { form: KeptForm::Panels, isa });
+    let weights = if kept { 0.0 } else { (g.groups * g.o) as f64 * k };
     // Sums with what starts and ends them, frames and panels copied, weights turned.
     let sums = images * o * columns / lanes * (k * steps(isa) + 3.0 * cut.depths.blocks as f64);
     let copies = images * 2.0 * (framed + k * columns) / lanes + weights * 8.0 / lanes;
@@ -186,7 +187,8 @@ pub(super) fn direct(workload: &Workload, parameters: &Parameters, device: &Devi
     // One element at a time: inputs of outputs at the border, results that are not neighbours, packed weights.
     let copied = images * others * width * k;
     let spread = if g.y[1] == 1 { 0.0 } else { images * (g.o * g.pixels()) as f64 };
-    let packed = g.groups as f64 * blocks * k * cut.block as f64;
+    let kept = attributes(workload).kept == Some(Kept { form: KeptForm::Blocks, isa });
+    let packed = if kept { 0.0 } else { (g.groups * cut.weights()) as f64 };
     let weights = blocks * k * cut.block as f64 * size;
     let streamed = Traffic::pass(images * (whole + others) * weights, weights, &device.caches);
     let traffic = Traffic {

@@ -51,6 +51,11 @@ impl Cut {
         Self { k: g.c * g.taps(), width, block, blocks: g.o.div_ceil(block), inside }
     }
 
+    /// Elements of a group's packed weights.
+    pub fn weights(&self) -> usize {
+        self.blocks * self.block * self.k
+    }
+
     /// Outputs all of whose inputs exist.
     pub fn whole(&self) -> usize {
         self.inside.iter().map(|(first, end)| end - first).product()

@@ -1,6 +1,7 @@
 //! The direct convolution on each instruction set.
 #![allow(unsafe_code)]
 
+use super::KeptForm;
 use super::cost;
 use super::cpu_direct::{Cut, Task};
 use super::cpu_ground::{Memory, Pieces, line, thread_space};
@@ -109,7 +110,7 @@ impl Plan {
         Self {
             order: elements(g.pixels() * size_of::<u32>()),
             offsets: elements(cut.k * size_of::<isize>()),
-            weights: line(g.groups * cut.blocks * cut.block * cut.k),
+            weights: line(g.groups * cut.weights()),
             bias: if bias { line(g.groups * g.o) } else { 0 },
             own: line(cut.width * cut.k),
             cut,
@@ -149,7 +150,9 @@ impl Direct {
         cut.order(&g, order);
         Cut::offsets(&g, offsets);
         let (order, offsets) = (&*order, &*offsets);
-        let weights = pieces.take(plan.weights);
+        let packed = pieces.take(plan.weights);
+        let kept = memory.kept(call, KeptForm::Blocks, self.isa).map(|kept| Shared(kept.at(0).cast::<W>()));
+        let weights = kept.unwrap_or(packed);
         let biases = pieces.take(plan.bias);
         let own = pieces.take(plan.tasks(&g) * plan.own);
         if !memory.bias.is_null() {
@@ -159,7 +162,8 @@ impl Direct {
             }
         }
         let first = Shared(memory.w.cast_mut());
-        device.threads().run(threads, g.groups * cut.blocks, &|i| {
+        let to_pack = if kept.is_some() { 0 } else { g.groups * cut.blocks };
+        device.threads().run(threads, to_pack, &|i| {
             let (group, block) = (i / cut.blocks, i % cut.blocks);
             let w = first.at(0).wrapping_offset(group as isize * g.w[0]).cast_const();
             // SAFETY: the call's weights are valid, and there is room for all blocks.
@@ -178,7 +182,7 @@ impl Direct {
                 order,
                 offsets,
                 x: memory.x.wrapping_offset(n * g.x[0] + (group * g.c) as isize * g.x[1]),
-                weights: weights.at(group * cut.blocks * cut.block * cut.k).cast_const(),
+                weights: weights.at(group * cut.weights()).cast_const(),
                 bias: if memory.bias.is_null() { memory.bias } else { biases.at(group * g.o).cast_const() },
                 y: memory.y.wrapping_offset(n * g.y[0] + channels * g.y[1]),
                 activation,

@@ -3,6 +3,7 @@
 
 use half::{bf16, f16};
 
+use super::cpu_direct as direct;
 use super::cpu_gemm::{Cut, pack_weights};
 use super::cpu_winograd::transform_weights;
 use super::cpu_winograd_forms::{Four, Two};
@@ -24,11 +25,15 @@ pub(super) fn keep(runtime: &Runtime, kept: Kept, weights: &TensorView<'_>) -> R
     let dtype = if weights.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let elements = match (kept.form, dtype) {
         (KeptForm::Panels, _) => g.groups * g.o * g.c * g.taps(),
+        (KeptForm::Blocks, DType::F64) => g.groups * direct::Cut::new::<f64>(&g, kept.isa).weights(),
+        (KeptForm::Blocks, _) => g.groups * direct::Cut::new::<f32>(&g, kept.isa).weights(),
         (KeptForm::WinogradTwo, _) => g.groups * Tiles::new::<f32>(&g, kept.isa, 2).weights(),
         (KeptForm::WinogradFour, _) => g.groups * Tiles::new::<f32>(&g, kept.isa, 4).weights(),
     };
     let mut out = runtime.allocate(&Shape::new(&[elements])?, dtype)?;
     match weights.dtype() {
+        DType::F64 if kept.form == KeptForm::Blocks => fill_blocks::<f64>(kept, &g, weights, &mut out)?,
+        DType::F32 if kept.form == KeptForm::Blocks => fill_blocks::<f32>(kept, &g, weights, &mut out)?,
         DType::F64 => fill::<f64>(runtime, kept, &g, weights, &mut out)?,
         DType::F16 => fill_single::<f16>(runtime, kept, &g, weights, &mut out)?,
         DType::BF16 => fill_single::<bf16>(runtime, kept, &g, weights, &mut out)?,
@@ -45,7 +50,8 @@ fn fill_single<T: Real<Wide = f32>>(
     out: &mut Tensor,
 ) -> Result<()> {
     let outputs = match kept.form {
-        KeptForm::Panels => return fill::<T>(runtime, kept, g, weights, out),
+        // Nobody asks for blocks of 16-bit floats: the direct kernels refuse them.
+        KeptForm::Panels | KeptForm::Blocks => return fill::<T>(runtime, kept, g, weights, out),
         KeptForm::WinogradTwo => 2,
         KeptForm::WinogradFour => 4,
     };
@@ -65,6 +71,23 @@ fn fill_single<T: Real<Wide = f32>>(
                 transform_weights::<T, Four>(g, &tiles, kept.isa, group, w, own, (to, plane));
             }
         }
+    }
+    Ok(())
+}
+
+fn fill_blocks<W: Computed>(
+    kept: Kept,
+    g: &Geometry,
+    weights: &TensorView<'_>,
+    out: &mut Tensor,
+) -> Result<()> {
+    let cut = direct::Cut::new::<W>(g, kept.isa);
+    let (w, to) = (weights.first().cast::<W>(), out.view_mut()?.first().cast::<W>());
+    for i in 0..g.groups * cut.blocks {
+        let (group, block) = (i / cut.blocks, i % cut.blocks);
+        let from = w.wrapping_offset(group as isize * g.w[0]);
+        // SAFETY: the weights are a checked view, and there is room for all blocks.
+        unsafe { cut.pack(g, block, from, to.wrapping_add(i * cut.block * cut.k)) };
     }
     Ok(())
 }

@@ -78,6 +78,8 @@ pub struct Kept {
 pub enum KeptForm {
     /// Panels of the implicit product.
     Panels,
+    /// Blocks of output channels, step by step, as the direct kernels read them.
+    Blocks,
     /// Transformed by Winograd's F(2,3).
     WinogradTwo,
     /// Transformed by Winograd's F(4,3).
@@ -88,6 +90,7 @@ impl Kept {
     fn write(self, out: &mut impl Write) -> fmt::Result {
         let form = match self.form {
             KeptForm::Panels => "panels",
+            KeptForm::Blocks => "blocks",
             KeptForm::WinogradTwo => "winograd_f2",
             KeptForm::WinogradFour => "winograd_f4",
         };

@@ -1,7 +1,8 @@
 //! Weights prepared once and kept: `let w = rt.pack_conv(&weights, &x, &options)?; rt.conv_packed(&x, &w, &options)?`.
 //!
-//! The form is that of the kernel that is chosen for the example input when the weights are packed. The plain weights are kept
-//! too, so that every other kernel remains a candidate.
+//! The form is that of the kernel that is chosen for the example input when the weights are packed; for kernels of one element
+//! that are one of matmul's products, it is the panels of the implicit one. The plain weights are kept too, so that every other
+//! kernel remains a candidate.
 
 use super::api::{Plan, Which};
 use super::options::ConvOptions;
@@ -112,9 +113,15 @@ fn which(weights: &TensorView<'_>) -> Result<Which> {
 /// The form that a kernel reads, by its name.
 fn kept_by(kernel: &str) -> Option<Kept> {
     let speciality = kernel.strip_prefix("cpu::conv::")?;
+    if let Some(product) = speciality.strip_prefix("pointwise_") {
+        // The implicit product of kernels of one element is the same product, and reads kept panels.
+        let (isa, _) = product.split_once('_')?;
+        return Some(Kept { form: KeptForm::Panels, isa: isa.parse().ok()? });
+    }
     let (isa, form) = speciality.split_once('_')?;
     let isa: Isa = isa.parse().ok()?;
     let form = match form {
+        "direct" => KeptForm::Blocks,
         "implicit_gemm" => KeptForm::Panels,
         "winograd_f2" => KeptForm::WinogradTwo,
         "winograd_f4" => KeptForm::WinogradFour,

@@ -253,6 +253,26 @@ fn kept_weights_give_the_same_answers() {
         let plain = rt.conv2d(narrow, w, &ConvOptions::new()).unwrap();
         assert_eq!(found.to_vec::<f32>().unwrap(), plain.to_vec::<f32>().unwrap());
     }
-    assert!(forms >= 3, "every instruction set keeps three forms");
+    assert!(forms >= 4, "every instruction set keeps four forms");
     assert!(rt.pack_conv(x, w, &options).is_err());
+}
+
+#[test]
+fn kernels_of_one_element_keep_panels() {
+    let rt = runtime();
+    let values = |n: usize| (0..n).map(|i| ((i * 7 % 23) as f64 - 11.0) / 8.0).collect::<Vec<f64>>();
+    let (x, w) = (values(2 * 8 * 30), values(20 * 8));
+    let x = TensorView::from_slice(&x, &[2, 8, 5, 6]).unwrap();
+    let w = TensorView::from_slice(&w, &[20, 8, 1, 1]).unwrap();
+    let options = ConvOptions::new();
+    let wanted = rt.conv2d(x, w, &options).unwrap().to_vec::<f64>().unwrap();
+    let forced = rt.with_kernel("cpu::conv::pointwise_portable_packed").unwrap();
+    let packed = forced.pack_conv(w, x, &options).unwrap();
+    assert_eq!(packed.kept(), Some(Kept { form: KeptForm::Panels, isa: Isa::Portable }));
+    // Products of eighths are exact.
+    for kernel in ["cpu::conv::portable_implicit_gemm", "cpu::conv::pointwise_portable_packed"] {
+        let forced = rt.with_kernel(kernel).unwrap();
+        let found = forced.conv_packed(x, &packed, &options).unwrap();
+        assert_eq!(found.to_vec::<f64>().unwrap(), wanted, "{kernel}");
+    }
 }
