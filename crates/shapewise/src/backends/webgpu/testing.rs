@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, OnceLock};
+use std::io::Write;
+use std::sync::{Mutex, Once, OnceLock};
 
 use rustc_hash::FxBuildHasher;
 
@@ -23,17 +24,30 @@ struct Judge {
 }
 
 /// Nothing on a machine without an adapter, unless `SHAPEWISE_REQUIRE_WEBGPU` is set: there that is a failure.
+fn backend() -> Option<WebGpuBackend> {
+    static SAID: Once = Once::new();
+    match WebGpuBackend::builder().pipeline_cache(PipelineCache::Off).build() {
+        Ok(backend) => Some(backend),
+        Err(WebGpuError::NoAdapter { .. }) if std::env::var_os("SHAPEWISE_REQUIRE_WEBGPU").is_none() => {
+            // Not `eprintln!`, whose output is shown only of tests that fail.
+            SAID.call_once(|| {
+                let _ = writeln!(std::io::stderr(), "skipped WebGPU tests: this machine has no adapter");
+            });
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A device of a test's own, if there is an adapter.
+pub(crate) fn open() -> Option<WebGpuDevice> {
+    backend().map(|backend| backend.open().unwrap())
+}
+
 fn judge() -> Option<&'static Judge> {
     static JUDGE: OnceLock<Option<Judge>> = OnceLock::new();
     let open = || {
-        let backend = match WebGpuBackend::builder().pipeline_cache(PipelineCache::Off).build() {
-            Ok(backend) => backend,
-            Err(WebGpuError::NoAdapter { .. }) if std::env::var_os("SHAPEWISE_REQUIRE_WEBGPU").is_none() => {
-                eprintln!("skipped: this machine has no WebGPU adapter");
-                return None;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let backend = backend()?;
         let runtime = Runtime::builder().threads(1).without_calibration().build().unwrap();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let devices = (0..cores).map(|_| backend.open().unwrap()).collect();
