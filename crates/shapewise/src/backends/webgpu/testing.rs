@@ -11,7 +11,7 @@ use super::wgsl::{fits, span};
 use super::{PipelineCache, Plan, WebGpuBackend, WebGpuDevice, WebGpuError, WebGpuKernel, WebGpuLimits};
 use crate::Runtime;
 use crate::backends::cpu::{Operand, Probe};
-use crate::ops::{Call, ParameterSpace, Parameters, Workload};
+use crate::ops::{Call, Knob, ParameterSpace, Parameters, Workload};
 use crate::tensor::DType;
 
 /// Devices, and a runtime for the reference.
@@ -119,6 +119,24 @@ pub(crate) fn agree_on(
         }
     }
     ran
+}
+
+/// Each of these tunables has several values for the workload, and each value's shaders differ from the others': a tuner that tries them tries
+/// something. Two that name the same shaders would be measured twice.
+pub(crate) fn every_knob_counts(kernel: &dyn WebGpuKernel, workload: &Workload, knobs: &[Knob]) {
+    let limits = limits();
+    kernel.supports(workload, limits).unwrap();
+    let space = kernel.space(workload, limits);
+    let favourite = &space.points()[0];
+    for &knob in knobs {
+        let others = |p: &Parameters| p.iter().filter(|&(k, _)| k != knob).collect::<Vec<_>>();
+        let line = space.points().iter().filter(|p| others(p) == others(favourite));
+        let plans: Vec<_> = line.map(|p| kernel.plan(workload, p, limits).shaders).collect();
+        assert!(plans.len() > 1, "{} has one value of {knob:?} for {workload}", kernel.name());
+        for (i, plan) in plans.iter().enumerate() {
+            assert!(!plans[..i].contains(plan), "{}: {knob:?} changes nothing", kernel.name());
+        }
+    }
 }
 
 /// Every point's plan keeps to the limits of a device, and its parts fit each other.
