@@ -37,6 +37,8 @@ pub enum Knob {
     Unroll,
     /// Pieces that a sum is cut into.
     Split,
+    /// The largest radix of a transform's passes.
+    Radix,
 }
 
 /// Values for a kernel's tunables.

@@ -9,6 +9,7 @@
 //!   infinities at all. The kernels tell NaN by its bits in minima, maxima, casts and reductions, so these cases are asked. Comparisons (`<`,
 //!   `==` …) and arithmetic with NaN are the device's own: they are right on the software adapters, which is where this runs.
 
+use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
 use shapewise::DType;
@@ -39,7 +40,8 @@ fn device() -> Option<&'static Arc<WebGpuDevice>> {
             Some(Arc::new(device))
         }
         Err(WebGpuError::NoAdapter { .. }) if std::env::var_os("SHAPEWISE_REQUIRE_WEBGPU").is_none() => {
-            eprintln!("skipped: this machine has no WebGPU adapter");
+            // Not `eprintln!`, whose output is shown only of tests that fail.
+            let _ = writeln!(std::io::stderr(), "skipped WebGPU tests: this machine has no adapter");
             None
         }
         Err(error) => panic!("{error}"),

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use shapewise::backends::webgpu::kernels_on;
 use shapewise::ops::OperationKind;
+use shapewise::ops::conv::ConvOptions;
+use shapewise::ops::fft::FftOptions;
 use shapewise::ops::norm::NormOptions;
+use shapewise::ops::quantize::{QuantType, Quantization};
+use shapewise::ops::rnn::{Nonlinearity, RnnOptions, RnnWeights};
 use shapewise::{Runtime, Tensor};
 
 use crate::{backend, builder};
@@ -64,6 +68,60 @@ fn large_calls_are_cut_where_parts_are_independent() {
     let right = numbers(&[100, 150], 0.3);
     let product = |rt: &Runtime| rt.matmul(&x, &right);
     assert!(difference(&rt, "webgpu::matmul::naive", "cpu::matmul::reference", product) < 1e-4);
+}
+
+#[test]
+fn images_lines_rows_and_columns_are_cut_too() {
+    let Some(rt) = runtime() else { return };
+    let x = numbers(&[12, 4, 24, 24], 0.1);
+    let (three, one) = (numbers(&[6, 4, 3, 3], 0.7), numbers(&[6, 4, 1, 1], 0.7));
+    let options = ConvOptions::new();
+    for (kernel, weights) in
+        [("direct", &three), ("implicit", &three), ("winograd_f2", &three), ("pointwise", &one)]
+    {
+        let conv = |rt: &Runtime| rt.conv2d(&x, weights, &options);
+        let name = format!("webgpu::conv::{kernel}");
+        assert!(difference(&rt, &name, "cpu::conv::reference", conv) < 1e-4, "{kernel}");
+    }
+    let plain = FftOptions::new();
+    // Scratch memory of a transform is larger than its operands.
+    for (kernel, n) in [("stockham", 120), ("bluestein", 127)] {
+        let x = numbers(&[200, n], 0.3);
+        let there = |rt: &Runtime| rt.irfft(&rt.rfft(&x, &plain)?, &plain.clone().len(n));
+        let name = format!("webgpu::fft::{kernel}");
+        assert!(difference(&rt, &name, "cpu::fft::reference", there) < 1e-4, "{kernel}");
+    }
+    // A batch that comes first in memory.
+    let x = numbers(&[300, 5, 16], 0.2);
+    let (w, u) = (numbers(&[12, 16], 0.1), numbers(&[12, 12], 0.2));
+    let options = RnnOptions::new().batch_first();
+    for kernel in ["webgpu::rnn::projected", "webgpu::rnn::resident"] {
+        let layer =
+            |rt: &Runtime| Ok(rt.rnn(&x, &[RnnWeights::new(&w, &u)], Nonlinearity::Tanh, &options)?.0);
+        assert!(difference(&rt, kernel, "cpu::rnn::reference", layer) < 1e-4, "{kernel}");
+    }
+}
+
+#[test]
+fn quantised_numbers_are_cut_wherever_their_scales_lie() {
+    let Some(rt) = runtime() else { return };
+    let x = numbers(&[40, 30, 32], 0.1);
+    let scales = |n: usize| (1..=n).map(|i| 0.01 * i as f32).collect::<Vec<_>>();
+    let blocks = |n: usize| Tensor::from_vec(scales(40 * 30 * n), &[40, 30, n]).unwrap();
+    for kind in [QuantType::I8, QuantType::U4] {
+        for how in [
+            Quantization::per_tensor(kind, 0.02, 3).unwrap(),
+            Quantization::per_channel(kind, 0, &scales(40), &[1; 40]).unwrap(),
+            Quantization::per_channel(kind, 1, &scales(30), &[2; 30]).unwrap(),
+            Quantization::per_block(kind, 16, &blocks(2), None).unwrap(),
+            Quantization::per_block(kind, 24, &blocks(2), None).unwrap(),
+        ] {
+            let there = |rt: &Runtime| rt.dequantize(&rt.quantize(&x, &how)?, &how);
+            for kernel in ["webgpu::quantize::words", "webgpu::quantize::runs"] {
+                assert_eq!(difference(&rt, kernel, "cpu::quantize::reference", there), 0.0, "{kernel}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ mod memory;
 mod operations;
 mod profiles;
 
-use std::sync::Arc;
+use std::io::Write;
+use std::sync::{Arc, Once};
 
 use shapewise::backends::webgpu::{
     PipelineCache, WebGpuBackend, WebGpuBackendBuilder, WebGpuDevice, WebGpuError,
@@ -21,10 +22,14 @@ fn builder() -> WebGpuBackendBuilder {
 
 /// The backend, if there is an adapter.
 fn backend(builder: WebGpuBackendBuilder) -> Option<WebGpuBackend> {
+    static SAID: Once = Once::new();
     match builder.build() {
         Ok(backend) => Some(backend),
         Err(WebGpuError::NoAdapter { .. }) if std::env::var_os("SHAPEWISE_REQUIRE_WEBGPU").is_none() => {
-            eprintln!("skipped: this machine has no WebGPU adapter");
+            // Not `eprintln!`, whose output is shown only of tests that fail.
+            SAID.call_once(|| {
+                let _ = writeln!(std::io::stderr(), "skipped WebGPU tests: this machine has no adapter");
+            });
             None
         }
         Err(error) => panic!("{error}"),

@@ -39,6 +39,19 @@ fn a_profile_has_every_kernel_and_copy() {
 }
 
 #[test]
+fn a_compaction_is_in_the_profile() {
+    let Some(device) = device() else { return };
+    drop(device.allocate(150_000).unwrap());
+    let _roomy = device.upload(&[7u8; 100_000]).unwrap();
+    device.start_profile().unwrap();
+    let done = device.compact().unwrap();
+    let profile = device.stop_profile().unwrap();
+    let compactions: Vec<_> = profile.memory.iter().filter(|m| m.event == MemoryEvent::Compact).collect();
+    assert_eq!((done.moved, compactions.len(), compactions[0].bytes), (1, 1, 100_000));
+    assert!(profile.to_chrome_trace().contains("\"Compact\""));
+}
+
+#[test]
 fn without_timestamps_the_host_times_each_kernel() {
     let Some(backend) = backend(builder().host_clock(true)) else { return };
     let device = backend.initialise().unwrap();

@@ -84,7 +84,20 @@ impl DeviceKernel {
             let offsets = vec![0; workload.operands().len()];
             return vec![Piece { workload: workload.clone(), offsets }];
         }
-        pieces::pieces(workload, self.most()).unwrap_or_default()
+        // Scratch memory may be several times as large as the operands, and must fit a binding too.
+        let mut tries = [1, 2, 4, 8].iter().map_while(|part| pieces::pieces(workload, self.most() / part));
+        let Some(first) = tries.next() else { return Vec::new() };
+        if self.takes(&first).is_ok() {
+            return first;
+        }
+        tries.find(|pieces| self.takes(pieces).is_ok()).unwrap_or(first)
+    }
+
+    /// Whether the kernel takes every piece; all but the last are alike.
+    fn takes(&self, pieces: &[Piece]) -> Result<(), Refusals> {
+        let limits = self.device.limits();
+        let ends = [pieces.first(), pieces.last()].into_iter().flatten();
+        ends.map(|piece| self.kernel.supports(&piece.workload, limits)).collect()
     }
 
     /// The parameters, or the favourite where a piece does not have this point.
@@ -164,23 +177,20 @@ impl Kernel for DeviceKernel {
         if self.device.is_lost() {
             return Err(Refusals::one(Refusal::Missing("the device was lost".into())));
         }
-        let limits = self.device.limits();
         let backwards = |o: &TensorDesc| o.strides.iter().zip(o.shape.iter()).any(|(&s, &n)| s < 0 && n > 1);
         if workload.operands().iter().any(backwards) {
             return Err(Refusals::one(Refusal::Shape("operands that do not run backwards".into())));
         }
         let parts = self.pieces(workload);
-        // All but the last are alike.
-        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+        if parts.is_empty() {
             let large = workload.operands().iter().map(span).max().unwrap_or(0);
             let text = format!(
                 "an operand spans {large} bytes, a binding takes {}, and this call cannot be cut so small",
                 self.most()
             );
             return Err(Refusals::one(Refusal::Limit(text)));
-        };
-        self.kernel.supports(&first.workload, limits)?;
-        if parts.len() > 1 { self.kernel.supports(&last.workload, limits) } else { Ok(()) }
+        }
+        self.takes(&parts)
     }
 
     /// The device has memory of its own, so the output never is the input.

@@ -302,42 +302,130 @@ impl Pool {
 
     /// Moves every live buffer that has more room than its class to a tighter one, and gives the rest back.
     pub fn compact(&self) -> Result<Compaction> {
+        self.compact_into(|class, usage| self.make(class, usage))
+    }
+
+    /// The same with places from `make`. After an error every buffer holds what it held, moved or not.
+    fn compact_into(&self, mut make: impl FnMut(u64, Usage) -> Result<wgpu::Buffer>) -> Result<Compaction> {
         self.context.check()?;
         let _alone = self.moving.write().unwrap_or_else(PoisonError::into_inner);
+        let started = self.profiler.begin();
         let before = self.stats();
         let live: Vec<_> = lock(&self.inner).live.values().filter_map(Weak::upgrade).collect();
-        let (mut moved, mut copied) = (0, 0);
-        let mut encoder =
-            self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut done = Compaction { moved: 0, copied: 0, before, after: before };
+        let (mut moves, mut failed) = (Vec::new(), None);
         for cell in live {
-            let old = lock(&cell.raw).clone();
             let class = class_of(cell.len);
-            if old.size() <= class {
+            if lock(&cell.raw).size() <= class {
                 continue;
             }
-            let tight = match self.make(class, cell.usage) {
-                Ok(tight) => tight,
-                // Without room for the copy the buffer stays where it is.
-                Err(WebGpuError::OutOfMemory { .. }) => continue,
-                Err(error) => return Err(error),
+            let tight = match make(class, cell.usage) {
+                // Those that wait to be moved leave room behind.
+                Err(WebGpuError::OutOfMemory { .. }) if !moves.is_empty() => self
+                    .exchange(std::mem::take(&mut moves), &mut done)
+                    .and_then(|()| make(class, cell.usage)),
+                tried => tried,
             };
-            let bytes = cell.len.next_multiple_of(4);
-            encoder.copy_buffer_to_buffer(&old, 0, &tight, 0, bytes);
-            *lock(&cell.raw) = tight;
-            lock(&self.inner).stats.reserved -= old.size();
-            moved += 1;
-            copied += bytes;
+            match tight {
+                Ok(tight) => moves.push((cell, tight)),
+                // Without room for the copy the buffer stays where it is.
+                Err(WebGpuError::OutOfMemory { .. }) => {}
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
         }
-        self.context.scoped("a compaction", || self.context.queue.submit([encoder.finish()]))?;
-        self.context.wait(None, None)?;
+        let last = self.exchange(moves, &mut done);
         self.collect();
-        Ok(Compaction { moved, copied, before, after: self.stats() })
+        done.after = self.stats();
+        self.profiler.copied(MemoryEvent::Compact, done.copied, started);
+        failed.map_or(last, Err).map(|()| done)
+    }
+
+    /// Copies buffers to their new places, which become theirs when the copy is done and are given back if it fails.
+    fn exchange(&self, moves: Vec<(Arc<Cell>, wgpu::Buffer)>, done: &mut Compaction) -> Result<()> {
+        if moves.is_empty() {
+            return Ok(());
+        }
+        let bytes = |cell: &Cell| cell.len.next_multiple_of(4);
+        let copied = self
+            .context
+            .scoped("a compaction", || {
+                let mut encoder =
+                    self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                for (cell, tight) in &moves {
+                    encoder.copy_buffer_to_buffer(&lock(&cell.raw), 0, tight, 0, bytes(cell));
+                }
+                self.context.queue.submit([encoder.finish()])
+            })
+            // Whatever uses the buffers next comes after this in the queue; waiting only lets the driver free the old ones now.
+            .and_then(|_| if cfg!(target_family = "wasm") { Ok(()) } else { self.context.wait(None, None) });
+        for (cell, tight) in moves {
+            let left = if copied.is_ok() {
+                done.moved += 1;
+                done.copied += bytes(&cell);
+                std::mem::replace(&mut *lock(&cell.raw), tight)
+            } else {
+                tight
+            };
+            lock(&self.inner).stats.reserved -= left.size();
+        }
+        copied
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backends::webgpu::testing::open;
+
+    #[test]
+    fn a_compaction_that_fails_midway_loses_nothing() {
+        let Some(device) = open() else { return };
+        let contents: Vec<Vec<u8>> =
+            (0..3u8).map(|i| vec![i + 1; 70_000 + 30_000 * usize::from(i)]).collect();
+        drop(contents.iter().map(|bytes| device.allocate(bytes.len() as u64 * 3 / 2)).collect::<Vec<_>>());
+        let live: Vec<_> = contents.iter().map(|bytes| device.upload(bytes).unwrap()).collect();
+        let before = device.memory();
+        let mut made = 0;
+        let failed = device.pool().compact_into(|class, usage| {
+            made += 1;
+            if made == 3 {
+                return Err(WebGpuError::Refused { what: "a buffer".into(), reason: "of a test".into() });
+            }
+            device.pool().make(class, usage)
+        });
+        assert!(matches!(failed, Err(WebGpuError::Refused { .. })), "{failed:?}");
+        for (buffer, bytes) in live.iter().zip(&contents) {
+            assert!(device.download::<u8>(buffer).unwrap() == *bytes, "{buffer:?}");
+        }
+        let held: u64 = live.iter().map(Buffer::reserved).sum();
+        assert_eq!((device.memory().reserved, device.memory().allocated), (held, before.allocated));
+        assert_eq!(device.compact().unwrap().moved, 1, "what was left is moved the next time");
+    }
+
+    #[test]
+    fn where_memory_is_short_a_compaction_goes_on_in_the_room_it_made() {
+        let Some(device) = open() else { return };
+        drop([600_000, 600_000].map(|bytes| device.allocate(bytes).unwrap()));
+        let live = [1u8, 2].map(|byte| device.upload(&vec![byte; 400_000]).unwrap());
+        let pool = device.pool();
+        let room = pool.stats().reserved + class_of(400_000);
+        let done = pool
+            .compact_into(|class, usage| {
+                let reserved = pool.stats().reserved;
+                if reserved + class > room {
+                    return Err(WebGpuError::OutOfMemory { requested: class, reserved, limit: Some(room) });
+                }
+                pool.make(class, usage)
+            })
+            .unwrap();
+        assert_eq!((done.moved, done.copied), (2, 800_000));
+        for (buffer, byte) in live.iter().zip([1, 2]) {
+            assert!(device.download::<u8>(buffer).unwrap().iter().all(|&b| b == byte));
+        }
+    }
 
     #[test]
     fn classes_waste_at_most_a_fifth() {

@@ -29,6 +29,8 @@ pub enum MemoryEvent {
     Upload,
     /// Bytes came from the device.
     Download,
+    /// Live buffers were moved to tighter places; the bytes are those that were copied.
+    Compact,
 }
 
 /// Timestamps of one submission that are still on the device.

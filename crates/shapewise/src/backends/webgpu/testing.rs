@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, OnceLock};
+use std::io::Write;
+use std::sync::{Mutex, Once, OnceLock};
 
 use rustc_hash::FxBuildHasher;
 
@@ -10,7 +11,7 @@ use super::wgsl::{fits, span};
 use super::{PipelineCache, Plan, WebGpuBackend, WebGpuDevice, WebGpuError, WebGpuKernel, WebGpuLimits};
 use crate::Runtime;
 use crate::backends::cpu::{Operand, Probe};
-use crate::ops::{Call, ParameterSpace, Parameters, Workload};
+use crate::ops::{Call, Knob, ParameterSpace, Parameters, Workload};
 use crate::tensor::DType;
 
 /// Devices, and a runtime for the reference.
@@ -23,17 +24,30 @@ struct Judge {
 }
 
 /// Nothing on a machine without an adapter, unless `SHAPEWISE_REQUIRE_WEBGPU` is set: there that is a failure.
+fn backend() -> Option<WebGpuBackend> {
+    static SAID: Once = Once::new();
+    match WebGpuBackend::builder().pipeline_cache(PipelineCache::Off).build() {
+        Ok(backend) => Some(backend),
+        Err(WebGpuError::NoAdapter { .. }) if std::env::var_os("SHAPEWISE_REQUIRE_WEBGPU").is_none() => {
+            // Not `eprintln!`, whose output is shown only of tests that fail.
+            SAID.call_once(|| {
+                let _ = writeln!(std::io::stderr(), "skipped WebGPU tests: this machine has no adapter");
+            });
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A device of a test's own, if there is an adapter.
+pub(crate) fn open() -> Option<WebGpuDevice> {
+    backend().map(|backend| backend.open().unwrap())
+}
+
 fn judge() -> Option<&'static Judge> {
     static JUDGE: OnceLock<Option<Judge>> = OnceLock::new();
     let open = || {
-        let backend = match WebGpuBackend::builder().pipeline_cache(PipelineCache::Off).build() {
-            Ok(backend) => backend,
-            Err(WebGpuError::NoAdapter { .. }) if std::env::var_os("SHAPEWISE_REQUIRE_WEBGPU").is_none() => {
-                eprintln!("skipped: this machine has no WebGPU adapter");
-                return None;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let backend = backend()?;
         let runtime = Runtime::builder().threads(1).without_calibration().build().unwrap();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let devices = (0..cores).map(|_| backend.open().unwrap()).collect();
@@ -105,6 +119,24 @@ pub(crate) fn agree_on(
         }
     }
     ran
+}
+
+/// Each of these tunables has several values for the workload, and each value's shaders differ from the others': a tuner that tries them tries
+/// something. Two that name the same shaders would be measured twice.
+pub(crate) fn every_knob_counts(kernel: &dyn WebGpuKernel, workload: &Workload, knobs: &[Knob]) {
+    let limits = limits();
+    kernel.supports(workload, limits).unwrap();
+    let space = kernel.space(workload, limits);
+    let favourite = &space.points()[0];
+    for &knob in knobs {
+        let others = |p: &Parameters| p.iter().filter(|&(k, _)| k != knob).collect::<Vec<_>>();
+        let line = space.points().iter().filter(|p| others(p) == others(favourite));
+        let plans: Vec<_> = line.map(|p| kernel.plan(workload, p, limits).shaders).collect();
+        assert!(plans.len() > 1, "{} has one value of {knob:?} for {workload}", kernel.name());
+        for (i, plan) in plans.iter().enumerate() {
+            assert!(!plans[..i].contains(plan), "{}: {knob:?} changes nothing", kernel.name());
+        }
+    }
 }
 
 /// Every point's plan keeps to the limits of a device, and its parts fit each other.

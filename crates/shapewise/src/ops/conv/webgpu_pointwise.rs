@@ -4,9 +4,9 @@ use super::{Geometry, checks};
 use crate::backends::webgpu::{Place, Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::matmul::MatmulAttributes;
-use crate::ops::matmul::webgpu::WEBGPU_KERNELS as PRODUCTS;
+use crate::ops::matmul::webgpu::{WEBGPU_KERNELS as PRODUCTS, plan_of, points_of};
 use crate::ops::{
-    Knob, Operation, OperationKind, ParameterSpace, Parameters, Refusals, TensorDesc, Variant, Workload,
+    Operation, OperationKind, ParameterSpace, Parameters, Refusals, TensorDesc, Variant, Workload,
 };
 use crate::tensor::{Shape, Strides};
 
@@ -41,11 +41,6 @@ fn product(g: &Geometry) -> Option<Workload> {
     Some(Workload::new(Operation::Matmul(attributes), inputs, &[y]))
 }
 
-/// The product's kernel that a point names, by its place in the list.
-fn kernel(parameters: &Parameters) -> &'static dyn WebGpuKernel {
-    PRODUCTS[parameters.get(Knob::Plan).unwrap_or(0) as usize % PRODUCTS.len()]
-}
-
 impl WebGpuKernel for Pointwise {
     fn name(&self) -> &'static str {
         "webgpu::conv::pointwise"
@@ -78,11 +73,7 @@ impl WebGpuKernel for Pointwise {
 
     fn space(&self, workload: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
         let Some(product) = product(&Geometry::of(workload)) else { return ParameterSpace::default() };
-        let takes: Vec<u32> = (0..PRODUCTS.len() as u32)
-            .filter(|&i| PRODUCTS[i as usize].supports(&product, limits).is_ok())
-            .collect();
-        // Each product's kernel at its favourite point: its own space is its own affair.
-        ParameterSpace::single().axis(Knob::Plan, &takes)
+        points_of(&product, limits, PRODUCTS.len(), 3)
     }
 
     fn cost(&self, workload: &Workload, _: &Parameters) -> WebGpuCost {
@@ -92,10 +83,7 @@ impl WebGpuKernel for Pointwise {
     fn plan(&self, workload: &Workload, parameters: &Parameters, limits: &WebGpuLimits) -> Plan {
         let g = Geometry::of(workload);
         let Some(product) = product(&g).filter(|_| !g.is_empty()) else { return Plan::default() };
-        let kernel = kernel(parameters);
-        let space = kernel.space(&product, limits);
-        let Some(point) = space.points().first() else { return Plan::default() };
-        let mut plan = kernel.plan(&product, point, limits);
+        let Some(mut plan) = plan_of(&product, parameters, limits) else { return Plan::default() };
         // Kept weights stand between the bias and the output, and are not needed.
         let (output, last) = (product.inputs().len(), workload.inputs().len());
         for place in plan.dispatches.iter_mut().flat_map(|d| &mut d.places) {

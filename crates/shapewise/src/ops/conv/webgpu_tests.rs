@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::backends::webgpu::testing::{agree, agree_on};
-use crate::ops::Activation;
+use crate::backends::webgpu::testing::{agree, agree_on, limits};
+use crate::ops::{Activation, Knob};
 use crate::tensor::{Layout, Shape};
 
 const PLAIN: ConvAttributes = ConvAttributes {
@@ -100,6 +100,33 @@ fn plain_padded_strided_and_dilated() {
     check(Case { c: 20, o: 40, attributes: ConvAttributes { before: [0, 1, 1], ..PLAIN }, ..CASE });
     check(Case { kernel: [1, 5], ..CASE });
     check(Case { kernel: [9, 11], ..CASE });
+}
+
+/// Products inside convolutions are tuned by the product's own tunables.
+#[test]
+fn products_inside_have_their_own_points() {
+    let padded = ConvAttributes { before: [0, 1, 1], ..PLAIN };
+    let [one, three] = [
+        Case { c: 16, o: 32, size: [12, 12], kernel: [1, 1], ..CASE },
+        Case { c: 16, o: 32, size: [12, 12], attributes: padded, ..CASE },
+    ]
+    .map(|case| case.workload());
+    let kernels: [(&dyn WebGpuKernel, &Workload); 3] =
+        [(&pointwise::Pointwise, &one), (&winograd::F2, &three), (&winograd::F4, &three)];
+    for (kernel, workload) in kernels {
+        let space = kernel.space(workload, limits());
+        let plans: Vec<_> =
+            space.points().iter().map(|point| kernel.plan(workload, point, limits())).collect();
+        for (i, plan) in plans.iter().enumerate() {
+            assert!(!plans[..i].contains(plan), "{}: {}", kernel.name(), space.points()[i]);
+        }
+        for knob in [Knob::Plan, Knob::TileM, Knob::WorkgroupX] {
+            let mut values: Vec<_> = space.points().iter().filter_map(|point| point.get(knob)).collect();
+            values.sort_unstable();
+            values.dedup();
+            assert!(values.len() > 1, "{} has one value of {knob:?}", kernel.name());
+        }
+    }
 }
 
 #[test]

@@ -8,9 +8,9 @@ use crate::backends::webgpu::wgsl::{GROUP, Numbers, Wgsl, dispatch, element, fit
 use crate::backends::webgpu::{Place, Plan, Shader, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::matmul::MatmulAttributes;
-use crate::ops::matmul::webgpu::WEBGPU_KERNELS as PRODUCTS;
+use crate::ops::matmul::webgpu::{WEBGPU_KERNELS as PRODUCTS, plan_of, points_of};
 use crate::ops::{
-    Knob, Operation, OperationKind, ParameterSpace, Parameters, Refusals, TensorDesc, Variant, Workload,
+    Operation, OperationKind, ParameterSpace, Parameters, Refusals, TensorDesc, Variant, Workload,
 };
 use crate::tensor::{DType, Shape};
 
@@ -257,11 +257,7 @@ impl WebGpuKernel for Winograd {
     fn space(&self, workload: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
         let Some(products) = self.tiled(workload).products() else { return ParameterSpace::default() };
         // Of the products' kernels the large tiles, in the list's order; the plain ones would undo what is gained.
-        let takes: Vec<u32> = (0..PRODUCTS.len() as u32)
-            .filter(|&i| PRODUCTS[i as usize].supports(&products, limits).is_ok())
-            .take(3)
-            .collect();
-        ParameterSpace::single().axis(Knob::Plan, &takes)
+        points_of(&products, limits, 3, 3)
     }
 
     fn cost(&self, workload: &Workload, _: &Parameters) -> WebGpuCost {
@@ -276,11 +272,8 @@ impl WebGpuKernel for Winograd {
     fn plan(&self, workload: &Workload, parameters: &Parameters, limits: &WebGpuLimits) -> Plan {
         let t = self.tiled(workload);
         let Some(products) = t.products().filter(|_| !t.g.is_empty()) else { return Plan::default() };
-        let kernel = PRODUCTS[parameters.get(Knob::Plan).unwrap_or(0) as usize % PRODUCTS.len()];
-        let space = kernel.space(&products, limits);
-        let Some(point) = space.points().first() else { return Plan::default() };
+        let Some(mut plan) = plan_of(&products, parameters, limits) else { return Plan::default() };
         let numbers = t.numbers();
-        let mut plan = kernel.plan(&products, point, limits);
         // The products' operands are scratch memory here, before what they need themselves.
         for place in plan.dispatches.iter_mut().flat_map(|d| &mut d.places) {
             *place = match *place {

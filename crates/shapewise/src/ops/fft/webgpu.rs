@@ -101,6 +101,11 @@ fn radices(mut n: usize, largest: usize) -> Option<Vec<usize>> {
     (n == 1).then_some(out)
 }
 
+/// Invocations of a workgroup.
+fn width(parameters: &Parameters) -> u32 {
+    parameters.get(Knob::WorkgroupX).unwrap_or(64)
+}
+
 impl Fft {
     /// Whether a length goes through a convolution.
     fn is_chirp(&self, n: usize) -> bool {
@@ -149,14 +154,16 @@ impl WebGpuKernel for Fft {
             .done()
     }
 
-    fn space(&self, _: &Workload, _: &WebGpuLimits) -> ParameterSpace {
-        // The largest radix.
-        ParameterSpace::single().axis(Knob::Unroll, &[8, 4, 2])
+    fn space(&self, _: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
+        ParameterSpace::single()
+            .axis(Knob::Radix, &[8, 4, 2])
+            .axis(Knob::WorkgroupX, &[64, 256])
+            .constrained(|p| fits(limits, [width(p), 1, 1], 0))
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters) -> WebGpuCost {
         let g = Geometry::of(workload);
-        let largest = parameters.get(Knob::Unroll).unwrap_or(8) as usize;
+        let largest = parameters.get(Knob::Radix).unwrap_or(8) as usize;
         let all = (g.repeats() * g.points()) as f64;
         let (mut operations, mut passes) = (0.0, 2.0);
         for &n in &g.n {
@@ -173,8 +180,8 @@ impl WebGpuKernel for Fft {
         if g.repeats() * g.points() == 0 {
             return Plan::default();
         }
-        let largest = parameters.get(Knob::Unroll).unwrap_or(8) as usize;
-        let mut steps = Steps::new(self.name, g.attributes.kind.is_inverse());
+        let largest = parameters.get(Knob::Radix).unwrap_or(8) as usize;
+        let mut steps = Steps::new(self.name, width(parameters), g.attributes.kind.is_inverse());
         steps.load(&g, workload);
         for axis in 0..g.n.len() {
             let n = g.n[axis];

@@ -11,9 +11,6 @@ use crate::backends::webgpu::{Dispatch, Place, Plan, Shader};
 use crate::ops::Workload;
 use crate::tensor::DType;
 
-/// Invocations of a workgroup: enough for the widest subgroup that is common.
-const WIDTH: usize = 64;
-
 /// Roots of unity and products.
 const ROOTS: &str = include_str!("webgpu_roots.wgsl");
 
@@ -21,11 +18,13 @@ const ROOTS: &str = include_str!("webgpu_roots.wgsl");
 const C: &str = "vec2<f32>";
 
 /// The number of an invocation.
-const INDEX: &str = "let index = line * 64u + lane;\n";
+const INDEX: &str = "let index = line * WX + lane;\n";
 
 /// What a plan consists of so far.
 pub(super) struct Steps {
     label: &'static str,
+    /// Invocations of a workgroup.
+    width: u32,
     inverse: bool,
     shaders: Vec<Shader>,
     known: HashMap<String, usize>,
@@ -37,10 +36,11 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    pub fn new(label: &'static str, inverse: bool) -> Self {
+    pub fn new(label: &'static str, width: u32, inverse: bool) -> Self {
         let (shaders, dispatches) = (Vec::new(), Vec::new());
         Self {
             label,
+            width,
             inverse,
             shaders,
             known: HashMap::new(),
@@ -80,14 +80,15 @@ impl Steps {
         let shader = if let Some(&known) = self.known.get(name) {
             known
         } else {
-            let wgsl = Wgsl::new(format!("{}: {name}", self.label), [WIDTH as u32, 1, 1])
+            let wgsl = Wgsl::new(format!("{}: {name}", self.label), [self.width, 1, 1])
                 .numbers(numbers)
-                .with(ROOTS);
+                .with(format!("const WX = {}u;\n{ROOTS}", self.width));
             self.shaders.push(make(wgsl));
             self.known.insert(name.into(), self.shaders.len() - 1);
             self.shaders.len() - 1
         };
-        self.dispatches.push(dispatch(shader, places, numbers, line_of_groups(count.div_ceil(WIDTH))));
+        let groups = line_of_groups(count.div_ceil(self.width as usize));
+        self.dispatches.push(dispatch(shader, places, numbers, groups));
     }
 
     /// The input as complex numbers without gaps; the half of a real signal's spectrum that is left out is put back.

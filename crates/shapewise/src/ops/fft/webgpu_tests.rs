@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::backends::webgpu::testing::agree;
+use crate::backends::webgpu::testing::{agree, every_knob_counts};
 use crate::ops::TensorDesc;
 use crate::ops::fft::{FftNorm, Rigor};
 use crate::tensor::{Layout, Shape};
@@ -47,6 +47,14 @@ fn several_axes_norms_and_gaps() {
     let w = workload(FftKind::Forward, &[5, 12], 1, FftNorm::Backward);
     let strided = Workload::new(*w.operation(), &[x], w.outputs());
     assert!(agree(WEBGPU_KERNELS, &strided) > 0);
+}
+
+#[test]
+fn every_tunable_counts() {
+    let w = workload(FftKind::Forward, &[3, 64], 1, FftNorm::Backward);
+    for kernel in WEBGPU_KERNELS {
+        every_knob_counts(*kernel, &w, &[Knob::Radix, Knob::WorkgroupX]);
+    }
 }
 
 proptest! {

@@ -19,7 +19,7 @@ use std::fmt::Write;
 use super::MatmulAttributes;
 use crate::backends::webgpu::wgsl::{Checks, Numbers, Wgsl, activation, element, span, stride};
 use crate::backends::webgpu::{Place, Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
-use crate::ops::{Activation, Operation, Workload};
+use crate::ops::{Activation, Knob, Operation, ParameterSpace, Parameters, Workload};
 use crate::tensor::DType;
 
 /// Every WebGPU kernel; the plain one, which takes everything that the others take, last.
@@ -31,6 +31,33 @@ pub static WEBGPU_KERNELS: &[&dyn WebGpuKernel] = &[
     &naive::TILED,
     &naive::NAIVE,
 ];
+
+/// The points of a product inside another operation: the first `kernels` that take it, by their places in the list (`Knob::Plan`), each at its
+/// favourite and at points spread over its own space, at most `points` of each.
+pub(crate) fn points_of(
+    product: &Workload,
+    limits: &WebGpuLimits,
+    kernels: usize,
+    points: usize,
+) -> ParameterSpace {
+    let takes = (0u32..).zip(WEBGPU_KERNELS).filter(|(_, kernel)| kernel.supports(product, limits).is_ok());
+    takes.take(kernels).fold(ParameterSpace::default(), |space, (i, kernel)| {
+        let own = kernel.space(product, limits);
+        let step = own.points().len().div_ceil(points).max(1);
+        own.points().iter().step_by(step).fold(space, |space, point| {
+            space.and(ParameterSpace::single().axis(Knob::Plan, &[i]).with(point))
+        })
+    })
+}
+
+/// The plan of a product at one of [`points_of`]; at its kernel's favourite where the point has nothing to say.
+pub(crate) fn plan_of(product: &Workload, parameters: &Parameters, limits: &WebGpuLimits) -> Option<Plan> {
+    let kernel = WEBGPU_KERNELS[parameters.get(Knob::Plan).unwrap_or(0) as usize % WEBGPU_KERNELS.len()];
+    let space = kernel.space(product, limits);
+    let named = |point: &&Parameters| point.iter().all(|(knob, value)| parameters.get(knob) == Some(value));
+    let point = space.points().iter().find(named).or(space.points().first())?;
+    Some(kernel.plan(product, point, limits))
+}
 
 /// The element types that shaders can read.
 const TYPES: &[DType] = &[DType::F32, DType::F16];

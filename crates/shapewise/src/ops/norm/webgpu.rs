@@ -5,7 +5,7 @@
 mod tests;
 
 use super::{NormAttributes, NormKind};
-use crate::backends::webgpu::axes::{self, Axis, count};
+use crate::backends::webgpu::axes::{self, Axis, count, merged};
 use crate::backends::webgpu::wgsl::{
     Checks, GROUP, Numbers, Wgsl, dispatch, element, fits, line_of_groups, stride,
 };
@@ -92,16 +92,36 @@ impl Geometry {
             }
         };
         let places = count(&over) / each.max(1);
+        let over = merged(&over);
         Self { attributes, units, over, groups, each, places }
     }
 
-    /// The number of an element's weight, from `unit` and `i`.
-    fn weight(&self) -> &'static str {
-        match self.attributes.kind {
-            NormKind::Layer | NormKind::Rms => "i",
-            NormKind::BatchInference | NormKind::BatchTraining => "unit",
-            NormKind::Group { .. } => "(unit % s.groups * s.each + i / s.places)",
+    /// The weight of element `i` of `unit`, or those of the `vector` elements from there on.
+    fn weight(&self, name: &str, vector: u32) -> String {
+        match (self.attributes.kind, vector) {
+            (NormKind::Layer | NormKind::Rms, 1) => format!("f32({name}[i])"),
+            (NormKind::Layer | NormKind::Rms, _) => format!("vec4<f32>({name}[i / 4u])"),
+            (NormKind::BatchInference | NormKind::BatchTraining, _) => format!("f32({name}[unit])"),
+            (NormKind::Group { .. }, _) => {
+                format!("f32({name}[unit % s.groups * s.each + i / s.places])")
+            }
         }
+    }
+
+    /// Whether weights lie as elements do, and so are read as many at a time.
+    fn weights_by_element(&self) -> bool {
+        matches!(self.attributes.kind, NormKind::Layer | NormKind::Rms)
+    }
+
+    /// Whether elements that share statistics can be walked four neighbours at a time, all four with one weight or with neighbouring ones.
+    fn by_four(&self) -> bool {
+        let whole = |n: usize| n.is_multiple_of(4);
+        let Some((last, others)) = self.over.split_last() else { return false };
+        let alike = !matches!(self.attributes.kind, NormKind::Group { .. }) || whole(self.places);
+        (last.input, last.output) == (1, 1)
+            && whole(last.size)
+            && alike
+            && self.units.iter().chain(others).all(|axis| whole(axis.input) && whole(axis.output))
     }
 
     fn numbers(&self, workload: &Workload) -> Numbers {
@@ -118,7 +138,7 @@ impl Geometry {
     }
 
     /// The shader with all operands, and the functions of places.
-    fn shader(&self, name: &str, workload: &Workload, x: u32, numbers: &Numbers) -> Wgsl {
+    fn shader(&self, name: &str, workload: &Workload, x: u32, vector: u32, numbers: &Numbers) -> Wgsl {
         let mut wgsl = Wgsl::new(name, [x, 1, 1]).numbers(numbers);
         let inputs = workload.inputs();
         let mut names = vec!["x"];
@@ -127,25 +147,40 @@ impl Geometry {
         if self.attributes.kind == NormKind::BatchInference {
             names.extend(["mean", "variance"]);
         }
+        let held = |name: &str, dtype: DType| {
+            let wide =
+                matches!(name, "x" | "y") || (matches!(name, "scale" | "bias") && self.weights_by_element());
+            if vector == 4 && wide { format!("vec4<{}>", element(dtype)) } else { element(dtype).into() }
+        };
         for (name, desc) in names.iter().zip(inputs) {
-            wgsl = wgsl.read(name, element(desc.dtype));
+            wgsl = wgsl.read(name, &held(name, desc.dtype));
         }
         for (name, desc) in ["y", "mean", "variance"].iter().zip(workload.outputs()) {
-            wgsl = wgsl.buffer(name, element(desc.dtype), Access::Write);
+            wgsl = wgsl.buffer(name, &held(name, desc.dtype), Access::Write);
         }
         let functions = axes::places("unit", &self.units) + &axes::places("element", &self.over);
         wgsl.with(format!("const WX = {x}u;\n{MOMENTS}{functions}"))
     }
 
-    /// Writes element `i` of `unit` from `centre` and `factor`.
-    fn write(&self, workload: &Workload) -> String {
-        let weight = self.weight();
-        let scale = if self.attributes.scale { format!(" * f32(scale[{weight}])") } else { String::new() };
-        let bias = if self.attributes.bias { format!(" + f32(bias[{weight}])") } else { String::new() };
-        let name = element(workload.outputs()[0].dtype);
-        format!(
-            "y[to + element_out(i)] = {name}((f32(x[base + element_in(i)]) - centre) * factor{scale}{bias});\n"
-        )
+    /// The element at place `i` of `unit`, or the four from there on.
+    fn load(vector: u32) -> &'static str {
+        if vector == 4 { "vec4<f32>(x[(base + element_in(i)) / 4u])" } else { "f32(x[base + element_in(i)])" }
+    }
+
+    /// Writes them from `centre` and `factor`.
+    fn write(&self, workload: &Workload, vector: u32) -> String {
+        let weight = |name: &str, there: bool, sign: &str| {
+            if there { format!(" {sign} {}", self.weight(name, vector)) } else { String::new() }
+        };
+        let (scale, bias) =
+            (weight("scale", self.attributes.scale, "*"), weight("bias", self.attributes.bias, "+"));
+        let (name, load) = (element(workload.outputs()[0].dtype), Self::load(vector));
+        if vector == 4 {
+            return format!(
+                "y[(to + element_out(i)) / 4u] = vec4<{name}>(({load} - centre) * factor{scale}{bias});\n"
+            );
+        }
+        format!("y[to + element_out(i)] = {name}(({load} - centre) * factor{scale}{bias});\n")
     }
 }
 
@@ -153,11 +188,11 @@ const UNIT: &str = "let base = unit_in(unit); let to = unit_out(unit);\n";
 const FACTOR: &str = "let factor = 1.0 / sqrt(spread + bitcast<f32>(s.eps));\n";
 
 impl Norm {
-    fn body(&self, g: &Geometry, workload: &Workload) -> String {
-        let write = g.write(workload);
+    fn body(&self, g: &Geometry, workload: &Workload, vector: u32) -> String {
+        let write = g.write(workload, vector);
         if self.who == Who::Element {
             return format!(
-                "{GROUP}let index = line * WX + lane;\nif (index >= s.units * s.depth) {{ return; }}\n\
+                "{GROUP}let index = (line * WX + lane) * {vector}u;\nif (index >= s.units * s.depth) {{ return; }}\n\
                  let unit = index / s.depth; let i = index % s.depth;\n{UNIT}\
                  let centre = f32(mean[unit]); let spread = f32(variance[unit]);\n{FACTOR}{write}"
             );
@@ -165,8 +200,15 @@ impl Norm {
         let group = self.who == Who::Workgroup;
         let (unit, first, step) =
             if group { ("line", "lane", "WX") } else { ("line * WX + lane", "0u", "1u") };
-        let walk = format!("for (var i = {first}; i < s.depth; i += {step})");
+        let walk = format!("for (var i = {first} * {vector}u; i < s.depth; i += {step} * {vector}u)");
         let add = if g.attributes.kind == NormKind::Rms { "add_square" } else { "add" };
+        let load = Geometry::load(vector);
+        let take = if vector == 4 {
+            let each = ["x", "y", "z", "w"].map(|part| format!("acc = {add}(acc, four.{part}); "));
+            format!("let four = {load}; {}", each.concat())
+        } else {
+            format!("acc = {add}(acc, {load}); ")
+        };
         let tree = if group { TREE } else { "" };
         let once = if group { "if (lane == 0u) " } else { "" };
         let (centre, spread) = if g.attributes.kind == NormKind::Rms {
@@ -183,7 +225,7 @@ impl Norm {
         }
         format!(
             "{GROUP}let unit = {unit};\nif (unit >= s.units) {{ return; }}\n{UNIT}var acc = start();\n\
-             {walk} {{ acc = {add}(acc, f32(x[base + element_in(i)])); }}\n{tree}\
+             {walk} {{ {take}}}\n{tree}\
              let centre = {centre}; let spread = {spread};\n{FACTOR}{statistics}{walk} {{ {write} }}"
         )
     }
@@ -223,11 +265,14 @@ impl WebGpuKernel for Norm {
             .done()
     }
 
-    fn space(&self, _: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
-        ParameterSpace::single().axis(Knob::WorkgroupX, &[64, 256]).constrained(|p| {
-            let x = p.get(Knob::WorkgroupX).unwrap_or(64);
-            fits(limits, [x, 1, 1], 12 * x)
-        })
+    fn space(&self, workload: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
+        let vectors: &[u32] = if Geometry::of(workload).by_four() { &[4, 1] } else { &[1] };
+        ParameterSpace::single().axis(Knob::Vector, vectors).axis(Knob::WorkgroupX, &[64, 256]).constrained(
+            |p| {
+                let x = p.get(Knob::WorkgroupX).unwrap_or(64);
+                fits(limits, [x, 1, 1], 12 * x)
+            },
+        )
     }
 
     fn cost(&self, workload: &Workload, _: &Parameters) -> WebGpuCost {
@@ -244,14 +289,15 @@ impl WebGpuKernel for Norm {
         }
         let x = parameters.get(Knob::WorkgroupX).unwrap_or(64);
         let numbers = g.numbers(workload);
-        let wgsl = g.shader(self.name, workload, x, &numbers);
+        let vector = parameters.get(Knob::Vector).unwrap_or(1);
+        let wgsl = g.shader(self.name, workload, x, vector, &numbers);
         let units = count(&g.units);
         let (wgsl, groups) = match self.who {
-            Who::Element => (wgsl, (units * count(&g.over)).div_ceil(x as usize)),
+            Who::Element => (wgsl, (units * count(&g.over)).div_ceil((x * vector) as usize)),
             Who::Invocation => (wgsl, units.div_ceil(x as usize)),
             Who::Workgroup => (wgsl.shared("part", "Acc", 12, x), units),
         };
-        let shader = wgsl.main(self.body(&g, workload));
+        let shader = wgsl.main(self.body(&g, workload, vector));
         let places: Vec<_> = (0..workload.operands().len()).map(Place::Operand).collect();
         let run = dispatch(0, &places, &numbers, line_of_groups(groups));
         Plan { shaders: vec![shader], scratch: vec![], dispatches: vec![run] }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::backends::webgpu::testing::agree;
+use crate::backends::webgpu::testing::{agree, every_knob_counts, limits};
 use crate::ops::TensorDesc;
 use crate::tensor::{Layout, Shape};
 
@@ -63,6 +63,36 @@ fn every_kind_layout_and_weight() {
     }
     assert!(
         agree(WEBGPU_KERNELS, &workload(NormKind::Layer, DType::F16, &[4, 20], &[0, 1], (true, true))) > 0
+    );
+}
+
+#[test]
+fn four_at_a_time_where_neighbours_lie_together() {
+    let group = |groups| NormKind::Group { groups };
+    for weights in [(true, true), (false, false)] {
+        for (kind, shape, order) in [
+            (NormKind::Layer, &[5, 36][..], &[0, 1][..]),
+            (NormKind::Rms, &[3, 400], &[0, 1]),
+            (NormKind::BatchInference, &[3, 5, 12], &[0, 1, 2]),
+            (NormKind::BatchTraining, &[3, 5, 20], &[0, 1, 2]),
+            (group(2), &[3, 6, 8], &[0, 1, 2]),
+        ] {
+            let w = workload(kind, DType::F32, shape, order, weights);
+            for kernel in WEBGPU_KERNELS.iter().filter(|k| k.supports(&w, limits()).is_ok()) {
+                every_knob_counts(*kernel, &w, &[Knob::Vector, Knob::WorkgroupX]);
+            }
+            assert!(agree(WEBGPU_KERNELS, &w) > 0, "{kind:?} {shape:?}");
+        }
+    }
+    // Elements of a group are neighbours, but two of the four may have different weights; transposed ones are no neighbours at all.
+    for (kind, shape, order) in
+        [(group(2), &[3, 8, 3][..], &[0, 1, 2][..]), (NormKind::Layer, &[8, 4], &[1, 0])]
+    {
+        let w = workload(kind, DType::F32, shape, order, (true, true));
+        assert!(!Geometry::of(&w).by_four(), "{kind:?}");
+    }
+    assert!(
+        agree(WEBGPU_KERNELS, &workload(NormKind::Layer, DType::F16, &[4, 24], &[0, 1], (true, false))) > 0
     );
 }
 

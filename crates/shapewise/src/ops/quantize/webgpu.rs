@@ -6,6 +6,8 @@ mod integer;
 mod integer_problem;
 #[path = "webgpu_linear.rs"]
 mod linear;
+#[path = "webgpu_runs.rs"]
+mod runs;
 #[cfg(test)]
 #[path = "webgpu_tests.rs"]
 mod tests;
@@ -15,7 +17,7 @@ mod weights;
 use crate::backends::webgpu::WebGpuKernel;
 
 /// Every WebGPU kernel of conversions.
-pub static WEBGPU_KERNELS: &[&dyn WebGpuKernel] = &[&linear::Words];
+pub static WEBGPU_KERNELS: &[&dyn WebGpuKernel] = &[&runs::Runs, &linear::Words];
 
 /// Every WebGPU kernel of integer products.
 pub static WEBGPU_INTEGER_KERNELS: &[&dyn WebGpuKernel] = &[&integer::DOT, &integer::UNPACKED];

@@ -14,7 +14,7 @@ use crate::tensor::DType;
 /// `webgpu::quantize::words`
 pub(super) struct Words;
 
-fn attributes(workload: &Workload) -> QuantizeAttributes {
+pub(super) fn attributes(workload: &Workload) -> QuantizeAttributes {
     match workload.operation() {
         Operation::Quantize(attributes) => *attributes,
         other => unreachable!("the registry gives conversions only, not {other}"),
@@ -22,36 +22,28 @@ fn attributes(workload: &Workload) -> QuantizeAttributes {
 }
 
 /// Bits of a number of an operand.
-fn bits(kind: Option<QuantType>, operand: &TensorDesc) -> usize {
+pub(super) fn bits(kind: Option<QuantType>, operand: &TensorDesc) -> usize {
     kind.map_or(8 * operand.dtype.size(), QuantType::bits)
 }
 
-/// The function `value_at` of one number of the input, as f32 or i32.
-fn get(kind: Option<QuantType>, x: &TensorDesc) -> String {
+/// One number of the input, as f32 or i32, from the word it lies in and the place of its first bit there.
+pub(super) fn value(kind: Option<QuantType>, x: &TensorDesc, word: &str, from: &str) -> String {
     let bits = bits(kind, x);
-    let per = 32 / bits;
-    let part = |word: &str| format!("extractBits({word}, at % {per}u * {bits}u, {bits}u)");
-    let (result, value) = match (kind, x.dtype) {
-        (None, DType::F16) => ("f32", format!("from_half({})", part("x[at / 2u]"))),
-        (None, DType::BF16) => ("f32", format!("bitcast<f32>({} << 16u)", part("x[at / 2u]"))),
-        (None, _) => ("f32", "bitcast<f32>(x[at])".into()),
-        (Some(QuantType::I32), _) => ("i32", "i32(x[at])".into()),
-        (Some(QuantType::U8 | QuantType::U4), _) => {
-            ("i32", format!("i32({})", part(&format!("x[at / {per}u]"))))
-        }
-        (Some(_), _) => ("i32", part(&format!("i32(x[at / {per}u])"))),
-    };
-    format!("fn value_at(at: u32) -> {result} {{ return {value}; }}\n")
+    match (kind, x.dtype) {
+        (None, DType::F16) => format!("from_half(extractBits({word}, {from}, 16u))"),
+        (None, DType::BF16) => format!("bitcast<f32>(extractBits({word}, {from}, 16u) << 16u)"),
+        (None, _) => format!("bitcast<f32>({word})"),
+        (Some(QuantType::I32), _) => format!("i32({word})"),
+        (Some(QuantType::U8 | QuantType::U4), _) => format!("i32(extractBits({word}, {from}, {bits}u))"),
+        (Some(_), _) => format!("extractBits(i32({word}), {from}, {bits}u)"),
+    }
 }
 
-/// The function `convert` from the place of a number to the bits of its result.
-fn convert(workload: &Workload, attributes: &QuantizeAttributes, walk: &Walk) -> String {
-    let index = match (walk.block, walk.channels) {
-        (0, 1) => "0u",
-        (0, _) => "at / s.inner % s.channels",
-        _ => "at / s.inner * s.blocks + at % s.inner / s.block",
-    };
-    // Scales and zero points in the order of the operands, each one for all or one for every index.
+/// Scale and zero point of one side, as WGSL.
+pub(super) type Scaled = Option<(String, String)>;
+
+/// Scales and zero points of both sides in the order of the operands, each one for all or one for every `index`.
+pub(super) fn scales(workload: &Workload, attributes: &QuantizeAttributes) -> [Scaled; 2] {
     let mut operand = 0;
     let mut next = || {
         operand += 1;
@@ -59,21 +51,76 @@ fn convert(workload: &Workload, attributes: &QuantizeAttributes, walk: &Walk) ->
         format!("x{operand}[{}]", if one { "0u" } else { "index" })
     };
     let mut side = |there: bool, zero: bool| there.then(|| (next(), if zero { next() } else { "0".into() }));
-    let from = side(attributes.from.is_some(), attributes.zero_points[0]);
-    let to = side(attributes.to.is_some(), attributes.zero_points[1]);
-    let real = from
-        .map_or("value_at(at)".into(), |(scale, zero)| format!("real_of(value_at(at) - {zero}) * {scale}"));
+    [
+        side(attributes.from.is_some(), attributes.zero_points[0]),
+        side(attributes.to.is_some(), attributes.zero_points[1]),
+    ]
+}
+
+/// The scale of the element at `at`.
+pub(super) fn index(walk: &Walk) -> &'static str {
+    match (walk.block, walk.channels) {
+        (0, 1) => "0u",
+        (0, _) => "at / s.inner % s.channels",
+        _ => "at / s.inner * s.blocks + at % s.inner / s.block",
+    }
+}
+
+/// The bits of the result of a number.
+pub(super) fn result(
+    workload: &Workload,
+    attributes: &QuantizeAttributes,
+    [from, to]: &[Scaled; 2],
+    value: &str,
+) -> String {
+    let real = match from {
+        Some((scale, zero)) => format!("real_of({value} - {zero}) * {scale}"),
+        None => value.into(),
+    };
     let dtype = workload.outputs()[0].dtype;
-    let result = match (attributes.to, to) {
+    match (attributes.to, to) {
         (Some(kind), Some((scale, zero))) => {
             let ((low, high), mask) = (kind.range(), (1u64 << kind.bits()) - 1);
-            format!("u32(nearest(divide(real, {scale}), {zero}, {low}, {high})) & {mask}u")
+            format!("u32(nearest(divide({real}, {scale}), {zero}, {low}, {high})) & {mask}u")
         }
-        _ if dtype == DType::F16 => "to_half(real)".into(),
-        _ if dtype == DType::BF16 => "to_short(real)".into(),
-        _ => "bitcast<u32>(real)".into(),
-    };
-    format!("fn convert(at: u32) -> u32 {{\nlet index = {index};\nlet real = {real};\nreturn {result};\n}}\n")
+        _ if dtype == DType::F16 => format!("to_half({real})"),
+        _ if dtype == DType::BF16 => format!("to_short({real})"),
+        _ => format!("bitcast<u32>({real})"),
+    }
+}
+
+/// What shaders are told of how elements find their scales.
+pub(super) fn numbers(walk: &Walk) -> Numbers {
+    let blocks = walk.inner.checked_div(walk.block).map_or(0, |_| walk.inner.div_ceil(walk.block));
+    Numbers::default()
+        .with("inner", walk.inner)
+        .with("channels", walk.channels)
+        .with("block", walk.block)
+        .with("blocks", blocks)
+}
+
+/// A shader that binds scales and zero points after the input.
+pub(super) fn with_scales(wgsl: Wgsl, workload: &Workload) -> Wgsl {
+    workload.inputs().iter().enumerate().skip(1).fold(wgsl, |wgsl, (i, operand)| {
+        wgsl.read(&format!("x{i}"), if operand.dtype == DType::F32 { "f32" } else { "i32" })
+    })
+}
+
+/// What all conversions need of a workload.
+pub(super) fn checks<'a>(workload: &'a Workload, limits: &'a WebGpuLimits) -> Checks<'a> {
+    Checks::layouts(workload, limits)
+        .bindings(workload.operands().len())
+        .needs(workload.operands().iter().all(TensorDesc::is_contiguous), "operands without gaps")
+        .needs(fits(limits, [64, 1, 1], 0), "workgroups of 64")
+}
+
+/// What the functions of a shader do: 33 steps of an exact division and a rounding, 4 of a scaling.
+pub(super) fn cost(workload: &Workload) -> WebGpuCost {
+    let attributes = attributes(workload);
+    let elements = Walk::of(workload, &attributes).elements() as f64;
+    let each =
+        if attributes.to.is_some() { 33.0 } else { 0.0 } + if attributes.from.is_some() { 4.0 } else { 0.0 };
+    WebGpuCost { operations: elements * each, bytes: workload.bytes() as f64 }
 }
 
 impl WebGpuKernel for Words {
@@ -94,11 +141,7 @@ impl WebGpuKernel for Words {
     }
 
     fn supports(&self, workload: &Workload, limits: &WebGpuLimits) -> Result<(), Refusals> {
-        Checks::layouts(workload, limits)
-            .bindings(workload.operands().len())
-            .needs(workload.operands().iter().all(TensorDesc::is_contiguous), "operands without gaps")
-            .needs(fits(limits, [64, 1, 1], 0), "workgroups of 64")
-            .done()
+        checks(workload, limits).done()
     }
 
     fn space(&self, _: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
@@ -109,12 +152,7 @@ impl WebGpuKernel for Words {
     }
 
     fn cost(&self, workload: &Workload, _: &Parameters) -> WebGpuCost {
-        let attributes = attributes(workload);
-        let elements = Walk::of(workload, &attributes).elements() as f64;
-        // What the functions of a shader do: 33 steps of an exact division and a rounding, 4 of a scaling.
-        let each = if attributes.to.is_some() { 33.0 } else { 0.0 }
-            + if attributes.from.is_some() { 4.0 } else { 0.0 };
-        WebGpuCost { operations: elements * each, bytes: workload.bytes() as f64 }
+        cost(workload)
     }
 
     fn plan(&self, workload: &Workload, parameters: &Parameters, _: &WebGpuLimits) -> Plan {
@@ -128,24 +166,19 @@ impl WebGpuKernel for Words {
         let width = bits(attributes.to, y);
         let per = 32 / width;
         let words = walk.elements().div_ceil(per);
-        let numbers = Numbers::default()
-            .with("words", words)
-            .with("inner", walk.inner)
-            .with("channels", walk.channels)
-            .with("block", walk.block)
-            .with(
-                "blocks",
-                walk.inner.checked_div(walk.block).map_or(0, |_| walk.inner.div_ceil(walk.block)),
-            );
-        let mut wgsl = Wgsl::new(self.name(), [x, 1, 1]).numbers(&numbers).read("x", "u32");
-        for (i, operand) in workload.inputs().iter().enumerate().skip(1) {
-            wgsl = wgsl.read(&format!("x{i}"), if operand.dtype == DType::F32 { "f32" } else { "i32" });
-        }
-        let shader = wgsl
+        let numbers = numbers(&walk).with("words", words);
+        let own = bits(attributes.from, &workload.inputs()[0]);
+        let (word, from) = (format!("x[at / {}u]", 32 / own), format!("at % {}u * {own}u", 32 / own));
+        let value = value(attributes.from, &workload.inputs()[0], &word, &from);
+        let result = result(workload, &attributes, &scales(workload, &attributes), &value);
+        let wgsl = Wgsl::new(self.name(), [x, 1, 1]).numbers(&numbers).read("x", "u32");
+        let shader = with_scales(wgsl, workload)
             .write("y", "u32")
             .with(NUMBERS)
-            .with(get(attributes.from, &workload.inputs()[0]))
-            .with(convert(workload, &attributes, &walk))
+            .with(format!(
+                "fn convert(at: u32) -> u32 {{\nlet index = {};\nreturn {result};\n}}\n",
+                index(&walk)
+            ))
             .main(format!(
                 "{GROUP}for (var u = 0u; u < {unroll}u; u++) {{\nlet at = (line * {unroll}u + u) * {x}u + lane;\n\
                  if (at < s.words) {{\nvar word = 0u;\n\

@@ -1,11 +1,11 @@
 //! Every type, granularity and edge against the reference.
 
 use super::*;
-use crate::backends::webgpu::testing::{agree, agree_on};
+use crate::backends::webgpu::testing::{agree, agree_on, every_knob_counts, limits};
 use crate::ops::conv::ConvOptions;
 use crate::ops::quantize::{IntegerOptions, QuantType, Quantization};
 use crate::ops::testing::runtime;
-use crate::ops::{OperationKind, Workload};
+use crate::ops::{Knob, OperationKind, Workload};
 use crate::tensor::{DType, Tensor};
 use crate::{Result, Runtime};
 
@@ -71,8 +71,43 @@ fn requantisation_and_short_floats() {
 }
 
 #[test]
+fn runs_of_one_scale_in_words_and_vectors() {
+    let x = Tensor::full(1.0f32, &[2, 3, 32]).unwrap();
+    let blocks = |n: usize| Tensor::full(0.3f32, &[2, 3, n]).unwrap();
+    let mut ran = 0;
+    for kind in STORED {
+        for how in [
+            Quantization::per_tensor(kind, 0.3, 3).unwrap(),
+            Quantization::per_channel(kind, 1, &[0.1, 0.2, 0.3], &[1, 2, 3]).unwrap(),
+            Quantization::per_block(kind, 16, &blocks(2), None).unwrap(),
+            // The last block of a row is shorter.
+            Quantization::per_block(kind, 24, &blocks(2), None).unwrap(),
+        ] {
+            for workload in conversions(|rt| rt.dequantize(&rt.quantize(&x, &how)?, &how)) {
+                assert!(runs::Runs.supports(&workload, limits()).is_ok(), "{workload}");
+                ran += agree(&[&runs::Runs], &workload).min(9);
+            }
+        }
+    }
+    assert!(ran >= 2 * STORED.len() * 4, "{ran}");
+    let how = Quantization::per_tensor(QuantType::I8, 0.3, 3).unwrap();
+    for dtype in [DType::F16, DType::BF16] {
+        let real = Tensor::zeros(&[64], dtype).unwrap();
+        assert!(agree(&[&runs::Runs], &conversions(|rt| rt.quantize(&real, &how))[0]) > 0);
+    }
+    let workload = &conversions(|rt| rt.quantize(&x, &how))[0];
+    every_knob_counts(&runs::Runs, workload, &[Knob::Vector, Knob::WorkgroupX]);
+    every_knob_counts(&linear::Words, workload, &[Knob::Unroll, Knob::WorkgroupX]);
+    // Neighbours along the last axis have a scale each.
+    let last = Quantization::per_channel(QuantType::I8, 2, &[0.1; 32], &[]).unwrap();
+    let workload = &conversions(|rt| rt.quantize(&x, &last))[0];
+    let reasons = runs::Runs.supports(workload, limits()).unwrap_err().to_string();
+    assert!(reasons.contains("fill a word"), "{reasons}");
+}
+
+#[test]
 fn divisions_are_rounded_as_the_cpu_rounds_them() {
-    let x = Tensor::full(1.0f32, &[4001]).unwrap();
+    let x = Tensor::full(1.0f32, &[4002]).unwrap();
     for scale in [0.1f32, 0.3, 1.0 / 3.0, 7e-39, 1e38, 0.007_812_5, 3.0] {
         let how = Quantization::per_tensor(QuantType::I16, scale, -7).unwrap();
         let workload = &conversions(|rt| rt.quantize(&x, &how))[0];

@@ -2,7 +2,7 @@
 //! put together afterwards.
 
 use super::{Geometry, checks, format};
-use crate::backends::webgpu::wgsl::{GROUP, dispatch, line_of_groups};
+use crate::backends::webgpu::wgsl::{GROUP, dispatch, fits, line_of_groups};
 use crate::backends::webgpu::{Place, Plan, WebGpuCost, WebGpuKernel, WebGpuLimits};
 use crate::hash::source_hash;
 use crate::ops::sparse::SparseFormat;
@@ -10,9 +10,6 @@ use crate::ops::{Knob, OperationKind, ParameterSpace, Parameters, Refusals, Vari
 
 /// `webgpu::sparse::merge`
 pub(super) struct Merge;
-
-/// Invocations of a workgroup: enough for the widest subgroup that is common.
-const WIDTH: u32 = 64;
 
 /// The row of an entry, by halving: the last one that starts at it or before and is not empty.
 const ROW_OF: &str = "
@@ -29,7 +26,7 @@ fn row_of(entry: u32) -> u32 {
 
 /// A share: what belongs to a row that began before goes to `heads`, what belongs to one that goes on to `tails`.
 const SHARES: &str = "
-let index = line * 64u + lane;
+let index = line * WX + lane;
 let share = index / s.n;
 let j = index % s.n;
 if (share >= s.shares) { return; }
@@ -53,7 +50,7 @@ tails[index] = tail;
 
 /// Rows of several shares, and rows without entries.
 const ROWS: &str = "
-let index = line * 64u + lane;
+let index = line * WX + lane;
 let row = index / s.n;
 let j = index % s.n;
 if (row >= s.rows) { return; }
@@ -70,6 +67,11 @@ finish(row, j, sum);
 
 fn length(parameters: &Parameters) -> usize {
     parameters.get(Knob::BlockK).unwrap_or(128) as usize
+}
+
+/// Invocations of a workgroup.
+fn width(parameters: &Parameters) -> u32 {
+    parameters.get(Knob::WorkgroupX).unwrap_or(64)
 }
 
 impl WebGpuKernel for Merge {
@@ -103,8 +105,11 @@ impl WebGpuKernel for Merge {
             .done()
     }
 
-    fn space(&self, _: &Workload, _: &WebGpuLimits) -> ParameterSpace {
-        ParameterSpace::single().axis(Knob::BlockK, &[128, 32])
+    fn space(&self, _: &Workload, limits: &WebGpuLimits) -> ParameterSpace {
+        ParameterSpace::single()
+            .axis(Knob::BlockK, &[128, 32])
+            .axis(Knob::WorkgroupX, &[64, 8, 256])
+            .constrained(|p| fits(limits, [width(p), 1, 1], 0))
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters) -> WebGpuCost {
@@ -122,12 +127,15 @@ impl WebGpuKernel for Merge {
         let length = length(parameters);
         let shares = g.entries.div_ceil(length);
         let numbers = g.numbers(workload).with("length", length).with("shares", shares);
-        let shader = |what: &str| g.shader(&format!("{}: {what}", self.name()), WIDTH, &numbers);
+        let x = width(parameters);
+        let shader = |what: &str| {
+            g.shader(&format!("{}: {what}", self.name()), x, &numbers).with(format!("const WX = {x}u;"))
+        };
         let first = shader("shares").write("heads", "f32").write("tails", "f32").with(ROW_OF);
         let second = shader("rows").read("heads", "f32").read("tails", "f32");
         let mut places = g.places();
         places.extend([Place::Scratch(0), Place::Scratch(1)]);
-        let groups = |count: usize| line_of_groups((count * g.n).div_ceil(WIDTH as usize));
+        let groups = |count: usize| line_of_groups((count * g.n).div_ceil(x as usize));
         let parts = (4 * shares * g.n).max(4) as u64;
         Plan {
             shaders: vec![first.main(format!("{GROUP}{SHARES}")), second.main(format!("{GROUP}{ROWS}"))],

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::*;
-use crate::backends::webgpu::testing::agree;
+use crate::backends::webgpu::testing::{agree, every_knob_counts, limits};
 use crate::device::DeviceInfo;
 use crate::ops::sparse::SparseMatrix;
 use crate::ops::{
-    Call, ComputeUnit, Cost, Kernel, KernelError, OperationKind, Parameters, Refusals, Traffic,
+    Call, ComputeUnit, Cost, Kernel, KernelError, Knob, OperationKind, Parameters, Refusals, Traffic,
 };
 use crate::{Runtime, Tensor};
 
@@ -77,6 +77,24 @@ fn vectors_and_matrices() {
     }
 }
 
+/// The length of a share is a number that shaders are told, so it changes what they are given and not what they are.
+#[test]
+fn every_tunable_counts() {
+    let a = matrix(40, 30, 2);
+    let x = Tensor::full(1.0f32, &[30, 5]).unwrap();
+    let w = asked(|rt| drop(rt.sparse_matmul(&a, &x).unwrap()));
+    every_knob_counts(&merge::Merge, &w, &[Knob::WorkgroupX]);
+    every_knob_counts(&rows::ROWS, &w, &[Knob::TileN, Knob::WorkgroupX]);
+    let runs: Vec<_> = merge::Merge
+        .space(&w, limits())
+        .points()
+        .iter()
+        .filter(|p| p.get(Knob::WorkgroupX) == Some(64))
+        .map(|p| merge::Merge.plan(&w, p, limits()).dispatches)
+        .collect();
+    assert!(runs.len() == 2 && runs[0] != runs[1]);
+}
+
 #[test]
 fn other_formats() {
     let a = matrix(12, 20, 3);
@@ -88,8 +106,7 @@ fn other_formats() {
     }
     let turned = a.to_format(SparseFormat::Csc).unwrap();
     let w = asked(|rt| drop(rt.sparse_matmul(&turned, &x).unwrap()));
-    let limits = crate::backends::webgpu::testing::limits();
-    assert!(rows::ROWS.supports(&w, limits).unwrap_err().to_string().contains("csc"));
+    assert!(rows::ROWS.supports(&w, limits()).unwrap_err().to_string().contains("csc"));
 }
 
 #[test]
