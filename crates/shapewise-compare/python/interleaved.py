@@ -5,7 +5,7 @@
 Needs shapewise and numpy; torch, onnxruntime (with onnx), scipy, mkl_fft and pyfftw take part where they are installed. Answers are compared
 before anyone is timed. Each round takes a sample of every contestant, in an order that changes from round to round; a ratio is the
 median over the rounds of the ratio within a round, above 1 where Shapewise is faster. Short calls are repeated until a sample lasts
-2.5 ms. With several threads a turn begins when no thread of the process spins any more.
+2.5 ms. onnxruntime packs weights when its session is made, so its convolutions are compared with our packed ones. With several threads a turn begins when no thread of the process spins any more.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import shapewise as sw
 
 SAMPLE = 2.5e-3
 ROUNDS = 21
+PACKED = "our packed"
 MOST_SECONDS = 20.0
 """A case ends after so long, but not before five rounds."""
 
@@ -147,6 +148,8 @@ def conv(c, w):
     weights = numbers(w["cout"], w["cin"] // w["groups"], w["kh"], w["kh"], seed=2)
     stride, pad, groups = w["stride"], w["pad"], w["groups"]
     c.add("shapewise", lambda: c.rt.conv2d(x, weights, None, stride, pad, 1, groups))
+    packed = c.rt.pack_conv(weights, x, stride, pad, 1, groups)
+    c.add(PACKED, lambda: c.rt.conv_packed(x, packed, None, stride, pad, 1, groups))
     c.torch(lambda x, k: torch.nn.functional.conv2d(x, k, None, stride, pad, 1, groups), x, weights)
     c.onnx("Conv", [x], [weights], strides=[stride] * 2, pads=[pad] * 4, group=groups)
 
@@ -341,10 +344,13 @@ def judge(contest, workload):
         print(f"{workload['name']}: {name} gives another answer and is not timed", file=sys.stderr)
         del contest.calls[name]
     rounds = race(contest.calls, contest.threads)
-    peers = [name for name in contest.calls if name != "shapewise"]
-    ratios = {name: statistics.median(r[name] / r["shapewise"] for r in rounds) for name in peers}
+    peers = [name for name in contest.calls if name not in ("shapewise", PACKED)]
+    ours = {name: PACKED if name == "ort" and PACKED in contest.calls else "shapewise" for name in peers}
+    ratios = {name: statistics.median(r[name] / r[ours[name]] for r in rounds) for name in peers}
     microseconds = statistics.median(r["shapewise"] for r in rounds) * 1e6
     told = "  ".join(f"{name} {ratio:.2f}x" for name, ratio in sorted(ratios.items(), key=lambda item: item[1]))
+    if PACKED in contest.calls:
+        told += f"  (packed {statistics.median(r[PACKED] for r in rounds) * 1e6:.1f} us)"
     print(f"{workload['name']:<32} {microseconds:>12.1f} us   {told}", flush=True)
     return min(ratios.values(), default=None)
 

@@ -100,6 +100,14 @@ pub fn warnings() -> Vec<String> {
 type Found = (Sgemm, Option<unsafe extern "C" fn(c_int)>);
 
 fn open(name: &'static str, variable: &str, find: fn(&Library) -> Result<Found>) -> Result<CLibrary> {
+    let library = library(variable)?;
+    let (sgemm, set_threads) =
+        find(&library).with_context(|| format!("in the library that {variable} names"))?;
+    Ok(CLibrary { name, sgemm, set_threads, library })
+}
+
+/// Opens the library whose path is in the environment.
+pub(super) fn library(variable: &str) -> Result<Library> {
     let path = std::env::var(variable).ok().filter(|p| !p.is_empty());
     let path = path.with_context(|| format!("{variable} does not say where it is"))?;
     // Each library must find its own symbols first: several of them export the same names.
@@ -108,10 +116,7 @@ fn open(name: &'static str, variable: &str, find: fn(&Library) -> Result<Found>)
     #[cfg(not(target_os = "linux"))]
     let flags = RTLD_NOW;
     // SAFETY: the user names a library to load; its initialisers run, as for any library linked.
-    let library =
-        unsafe { Library::open(Some(&path), flags) }.with_context(|| format!("cannot open {path}"))?;
-    let (sgemm, set_threads) = find(&library).with_context(|| format!("in {path}"))?;
-    Ok(CLibrary { name, sgemm, set_threads, library })
+    unsafe { Library::open(Some(&path), flags) }.with_context(|| format!("cannot open {path}"))
 }
 
 /// The first of these symbols that the library has.

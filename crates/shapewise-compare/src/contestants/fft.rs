@@ -1,5 +1,6 @@
 //! Fourier transforms: Shapewise, and rustfft and realfft as their users call them.
 
+use super::ours::PREPARED;
 use super::{Contestant, Entrants, OURS};
 use crate::problem::{Problem, input};
 use crate::workload::{Task, Transform};
@@ -8,20 +9,21 @@ use rayon::prelude::*;
 use realfft::RealFftPlanner;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
-use shapewise::ops::fft::FftOptions;
+use shapewise::ops::fft::{FftKind, FftOptions};
 use shapewise::{DType, Runtime, Tensor};
 
 type C = Complex<f32>;
 
 /// A contestant with a complex tensor of its own for the answer.
 struct Owned<F> {
+    name: &'static str,
     out: Tensor,
     call: F,
 }
 
 impl<F: FnMut(&mut Tensor) -> shapewise::Result<()>> Contestant for Owned<F> {
     fn name(&self) -> &str {
-        OURS
+        self.name
     }
     fn call(&mut self, _: &mut [f32]) {
         (self.call)(&mut self.out).expect("a call that was right when it was checked");
@@ -29,7 +31,7 @@ impl<F: FnMut(&mut Tensor) -> shapewise::Result<()>> Contestant for Owned<F> {
     fn answer(&mut self, out: &mut [f32]) {
         match (self.call)(&mut self.out) {
             Ok(()) => flatten(self.out.as_slice::<C>().expect("a contiguous tensor of c32"), out),
-            Err(error) => eprintln!("{OURS}: {error}"),
+            Err(error) => eprintln!("{}: {error}", self.name),
         }
     }
 }
@@ -42,23 +44,34 @@ fn complex(floats: &[f32]) -> Vec<C> {
     floats.as_chunks::<2>().0.iter().map(|&[re, im]| C::new(re, im)).collect()
 }
 
-/// Shapewise's call.
+/// Shapewise's call, and the same call prepared once.
 pub fn ours<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
     let Task::Fft { op, n, batch } = problem.task else { return Ok(vec![]) };
     let (x, options) = (&problem.inputs[input::X], FftOptions::new());
     let rows = |n: usize| if batch == 1 { vec![n] } else { vec![batch, n] };
     let bins = if op == Transform::Real { n / 2 + 1 } else { n };
-    let out = Tensor::zeros(&rows(bins), DType::C32)?;
+    let mut out = Tensor::zeros(&rows(bins), DType::C32)?;
     let x = match op {
         Transform::Real => Tensor::from_slice(x, &rows(n))?,
         _ => Tensor::from_slice(&complex(x), &rows(n))?,
     };
-    let call = move |out: &mut Tensor| match op {
+    let (kind, axes) = match op {
+        Transform::Real => (FftKind::RealForward, &[-1][..]),
+        Transform::Plane => (FftKind::Forward, &[-2, -1][..]),
+        Transform::Complex => (FftKind::Forward, &[-1][..]),
+    };
+    let prepared = runtime.prepare_fft(kind, &x, &options.axes(axes), &mut out)?;
+    let (own, again) = (x.clone(), Tensor::zeros(&rows(bins), DType::C32)?);
+    let plain = move |out: &mut Tensor| match op {
         Transform::Complex => runtime.fft_into(&x, &options, out),
         Transform::Plane => runtime.fft2_into(&x, &options, out),
         Transform::Real => runtime.rfft_into(&x, &options, out),
     };
-    Ok(vec![Box::new(Owned { out, call })])
+    let run = move |out: &mut Tensor| prepared.run(&[&own], out);
+    Ok(vec![
+        Box::new(Owned { name: OURS, out, call: plain }),
+        Box::new(Owned { name: PREPARED, out: again, call: run }),
+    ])
 }
 
 /// A peer that keeps its answer as complex numbers until it is asked for it.

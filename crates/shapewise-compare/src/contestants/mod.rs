@@ -4,6 +4,7 @@
 //! call and shows it only when asked for the answer.
 
 mod c_blas;
+mod c_fft;
 mod fft;
 mod ours;
 mod quantised;
@@ -16,7 +17,6 @@ mod rust_norm;
 mod rust_pointwise;
 mod sparse;
 
-pub use c_blas::warnings;
 pub use ours::owned;
 
 use crate::problem::Problem;
@@ -107,6 +107,11 @@ impl Setup {
     }
 }
 
+/// Why some C libraries do not take part.
+pub fn warnings() -> Vec<String> {
+    c_blas::warnings().into_iter().chain(c_fft::warning()).collect()
+}
+
 /// Everyone who can do this problem, Shapewise first.
 pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>> {
     let threads = setup.threads;
@@ -123,7 +128,11 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
         Task::Transpose { .. } | Task::Gather { .. } | Task::Sort { .. } | Task::TopK { .. } => {
             rust_moving::enter(problem)?
         }
-        Task::Fft { .. } => fft::enter(problem, threads),
+        Task::Fft { .. } => {
+            let mut peers = fft::enter(problem, threads);
+            peers.extend(c_fft::enter(problem, threads)?);
+            peers
+        }
         Task::Rnn(sizes) => rnn::enter(problem, &sizes)?,
         Task::Sparse { .. } => sparse::enter(problem, threads)?,
         Task::IntegerMatmul { .. } | Task::Quantize { .. } | Task::Dequantize { .. } => {

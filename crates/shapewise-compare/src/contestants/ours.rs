@@ -14,7 +14,7 @@ use shapewise::ops::norm::NormOptions;
 use shapewise::ops::sort::Order;
 use shapewise::{DType, Runtime, Tensor};
 
-const PREPARED: &str = "shapewise(prepared)";
+pub const PREPARED: &str = "shapewise(prepared)";
 const PACKED: &str = "shapewise(packed)";
 
 /// Sides up to which a product is so short that preparing it shows.
@@ -150,8 +150,12 @@ fn conv<'a>(problem: &Problem, runtime: &'a Runtime, sizes: &Conv) -> Result<Ent
     let [x, weights, out] = sizes.shapes();
     let (x, weights) = (tensor(problem, input::X, &x)?, tensor(problem, input::WEIGHT, &weights)?);
     let options = ConvOptions::new().stride(sizes.stride).padding(sizes.padding).groups(sizes.groups);
+    let packed = runtime.pack_conv(&weights, &x, &options)?;
+    let (own, same) = (x.clone(), options.clone());
     let call = move |out: &mut Tensor| runtime.conv2d_into(&x, &weights, &options, out);
-    Ok(vec![owned(OURS, Tensor::zeros(&out, DType::F32)?, call)])
+    let kept = move |out: &mut Tensor| runtime.conv_packed_into(&own, &packed, &same, out);
+    let zeros = || Tensor::zeros(&out, DType::F32);
+    Ok(vec![owned(OURS, zeros()?, call), owned(PACKED, zeros()?, kept)])
 }
 
 fn matmul<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {

@@ -3,13 +3,13 @@
 use arrayvec::ArrayVec;
 
 use super::{FftAttributes, FftKind, FftNorm, Rigor};
-use crate::Runtime;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::{Function, Program};
 use crate::ops::reduce::{expect, resolve};
 use crate::ops::walk::{Axis, AxisList, layout, tidy};
 use crate::ops::{Operation, Request};
 use crate::tensor::{Axes, DType, MAX_RANK, Output, Shape, Tensor, TensorView, TensorViewMut};
+use crate::{Prepared, Runtime};
 
 /// Along which axes, how long and how scaled a transform is; everything has numpy's default.
 ///
@@ -240,6 +240,55 @@ impl Runtime {
         let copy = Program::single(Function::Cast(view.dtype()), &[]);
         self.elementwise_into(&copy, &[view], longer.view_mut()?.with_layout(part)?)?;
         self.fft_request(asked, &longer.view(), out)
+    }
+
+    /// Decides a transform of tensors of these layouts once; see [`Prepared`]. Without axes in the options it is along the last.
+    ///
+    /// Tensors have the type and the lengths of the transform: a plain call would convert, cut or fill up.
+    ///
+    /// ```
+    /// # use shapewise::{DType, Runtime, Tensor, ops::fft::{FftKind, FftOptions}};
+    /// # use num_complex::Complex;
+    /// # let rt = Runtime::builder().without_calibration().build()?;
+    /// let x = Tensor::from_vec(vec![1.0f32, 0.0, 0.0, 0.0], &[4])?;
+    /// let mut y = Tensor::zeros(&[3], DType::C32)?;
+    /// let spectrum = rt.prepare_fft(FftKind::RealForward, &x, &FftOptions::new(), &mut y)?;
+    /// spectrum.run(&[&x], &mut y)?;
+    /// assert_eq!(y.to_vec::<Complex<f32>>()?, [Complex::ONE; 3]);
+    /// # Ok::<(), shapewise::Error>(())
+    /// ```
+    pub fn prepare_fft(
+        &self,
+        kind: FftKind,
+        x: &Tensor,
+        options: &FftOptions,
+        out: &mut Tensor,
+    ) -> Result<Prepared> {
+        let default = if options.axes.is_some() { Wanted::All } else { Wanted::Last(1) };
+        let named = Named { name: "prepare_fft", kind, default };
+        let (view, start) = (x.view(), out.as_mut_ptr()?.cast_const());
+        let asked = Asked::new(named, &view, options)?;
+        if x.dtype() != asked.input_type() || *x.shape() != *asked.input {
+            let reason = format!(
+                "the input is {} {}, the transform takes {} {}; convert, cut or pad it first",
+                x.dtype(),
+                x.layout().shape,
+                asked.input_type(),
+                asked.input
+            );
+            return Err(Error::InvalidArgument { operation: named.name, reason });
+        }
+        let operands = [(x.dtype(), *x.layout(), view.first()), (out.dtype(), *out.layout(), start)];
+        let mut target = out.view_mut()?;
+        expect(named.name, &target, &asked.output, asked.output_type())?;
+        let axes = asked.canonical(x.layout().strides, target.layout().strides);
+        let from = layout(axes.iter().map(|a| (a.from, a.input)), x.layout().offset);
+        let to = layout(axes.iter().map(|a| (a.to, a.output)), target.layout().offset);
+        target = target.with_layout(to)?;
+        let mut request = Request::new(Operation::Fft(asked.attributes(&axes)));
+        request.input(&view.with_layout(from)?);
+        request.output_at(&mut target);
+        Prepared::new(self, &request, &operands)
     }
 
     fn fft_request<'a>(&self, asked: &Asked, x: &TensorView<'a>, mut out: TensorViewMut<'a>) -> Result<()> {

@@ -192,7 +192,9 @@ fn scratch(plan: &Plan, n: usize, lanes: usize) -> usize {
     let own = match plan {
         Plan::Across(_) => 4 * lanes * n,
         Plan::Along(_) => 4 * n + PAD,
-        Plan::FourStep(a, b) => 2 * (a.len() + lanes) * b.len() + 4 * lanes * a.len().max(b.len()),
+        Plan::FourStep(a, b) => {
+            2 * (a.len() + lanes) * b.len().next_multiple_of(lanes) + 4 * lanes * a.len().max(b.len())
+        }
         Plan::Bluestein(points, inner) => 4 * points + scratch(inner, *points, lanes),
         Plan::Rader(inner) => 4 * n + scratch(inner, n - 1, lanes),
     };

@@ -35,7 +35,8 @@ pub(super) struct Along<T> {
     roots: Vec<T>,
 }
 
-/// A matrix of `rows` by `columns`.
+/// A matrix of `rows` by `columns`, both at least as many as there are lanes: the last group of either goes back over some that
+/// are done rather than be shorter.
 pub(super) struct FourStep<T> {
     width: Width,
     pub rows: usize,
@@ -207,7 +208,7 @@ impl<T: Number> FourStep<T> {
         let last = a.0.last().map_or(1, |&r| usize::from(r));
         let parts = [rows / last, last];
         let mut roots = Vec::with_capacity(2 * columns * (parts[0] + parts[1]));
-        for group in (0..columns).step_by(width.lanes) {
+        for group in (0..columns).step_by(width.lanes).map(|group| group.min(columns - width.lanes)) {
             let row = |row: usize| width.vector::<T>(|i| root((group + i) * row, rows * columns));
             roots.extend((0..parts[0]).flat_map(row));
             roots.extend((0..parts[1]).flat_map(|k| row(k * parts[0])));
@@ -217,7 +218,7 @@ impl<T: Number> FourStep<T> {
 
     /// Numbers of `T` between the passes.
     pub fn middle(&self) -> usize {
-        self.block() * (self.columns / self.width.lanes)
+        self.block() * self.columns.div_ceil(self.width.lanes)
     }
 
     /// Numbers of `T` from a block of LANES columns to the next: a few more rows, so that blocks share no lines of a cache.
@@ -230,9 +231,9 @@ impl<T: Number> FourStep<T> {
         4 * self.width.lanes * self.rows.max(self.columns)
     }
 
-    /// Groups of columns, and of rows.
+    /// Groups of columns, and of rows; the last one of rows has those that are left over too, so that no two write the same.
     pub fn groups(&self) -> [usize; 2] {
-        [self.columns / self.width.lanes, self.rows / self.width.lanes]
+        [self.columns.div_ceil(self.width.lanes), self.rows / self.width.lanes]
     }
 
     /// Transforms one line on this thread; `x` may be `y`.
@@ -256,7 +257,8 @@ impl<T: Number> FourStep<T> {
     pub unsafe fn columns(&self, group: usize, x: Numbers<T>, middle: *mut T, scratch: *mut T) {
         let Width { isa, lanes, .. } = self.width;
         let Some(last) = self.first.last() else { return };
-        let from = Numbers { stride: self.columns as isize, ..x }.at((group * lanes) as isize);
+        let column = (group * lanes).min(self.columns - lanes);
+        let from = Numbers { stride: self.columns as isize, ..x }.at(column as isize);
         // SAFETY: the caller's promise; every group has roots for each q and k.
         unsafe {
             let there = scratch.add(2 * lanes * self.rows);
@@ -278,12 +280,27 @@ impl<T: Number> FourStep<T> {
     /// # Safety
     /// As for `columns`; all columns are done.
     pub unsafe fn rows(&self, group: usize, y: Numbers<T>, middle: *mut T, scratch: *mut T) {
+        let lanes = self.width.lanes;
+        // SAFETY: the caller's promise; there are at least LANES rows.
+        unsafe {
+            self.rows_from(group * lanes, y, middle, scratch);
+            if group + 1 == self.rows / lanes && !self.rows.is_multiple_of(lanes) {
+                self.rows_from(self.rows - lanes, y, middle, scratch);
+            }
+        }
+    }
+
+    /// The same for the LANES rows from `row` on.
+    ///
+    /// # Safety
+    /// As for `rows`, and there are so many rows.
+    unsafe fn rows_from(&self, row: usize, y: Numbers<T>, middle: *mut T, scratch: *mut T) {
         let Width { isa, lanes, .. } = self.width;
         let Some(last) = self.second.last() else { return };
-        let to = Numbers { stride: self.rows as isize, ..y }.at((group * lanes) as isize);
+        let to = Numbers { stride: self.rows as isize, ..y }.at(row as isize);
         // SAFETY: the caller's promise.
         unsafe {
-            let from = middle.add(2 * lanes * lanes * group);
+            let from = middle.add(2 * lanes * row);
             T::dispatch(isa, Turn { block: self.block(), columns: self.columns, from, to: scratch });
             let there = scratch.add(2 * lanes * self.columns);
             let [here, _] = all_but_last(isa, &self.second, Packed(scratch), [there, scratch]);
@@ -308,7 +325,7 @@ impl<T: Number> RealTask<T> for Turn<T> {
     #[inline(always)]
     fn run<S: Vectors<T>>(self, s: S) {
         let lanes = <S as Lanes<T>>::LANES;
-        for block in 0..self.columns / lanes {
+        for block in 0..self.columns.div_ceil(lanes) {
             for part in 0..2 {
                 self.block(s, block, lanes * part);
             }
@@ -327,8 +344,9 @@ impl<T: Number> Turn<T> {
         }
         // SAFETY: the block has LANES rows of LANES numbers here, real and imaginary vectors by turns.
         unsafe { s.load_turned(from, 2 * S::LANES, &mut rows) };
+        let first = (S::LANES * block).min(self.columns - S::LANES);
         for (&row, &i) in rows.iter().zip(&S::ORDER).take(S::LANES) {
-            let at = 2 * S::LANES * (S::LANES * block + usize::from(i)) + part;
+            let at = 2 * S::LANES * (first + usize::from(i)) + part;
             // SAFETY: scratch has room for the same numbers.
             unsafe { s.store(self.to.add(at), row) };
         }

@@ -76,7 +76,7 @@ pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
             all.extend(along);
             all.extend(steps);
         }
-        if all.is_empty() {
+        if !fits {
             all.push(Plan::Across(Radices(factors)));
         }
     } else {
@@ -179,13 +179,18 @@ fn orders(n: usize) -> Vec<Radices> {
     all
 }
 
-/// The matrices that a length makes, the squarest first.
+/// The matrices that a length makes, those that fill their vectors best first, the squarest of them first.
 fn four_steps(n: usize, lanes: usize) -> Vec<Plan> {
-    let fits = |m: usize| m.is_multiple_of(lanes) && m >= 2 * lanes;
     let mut rows: Vec<usize> =
         (1..=n.isqrt()).filter(|a| n.is_multiple_of(*a)).flat_map(|a| [a, n / a]).collect();
-    rows.retain(|&a| fits(a) && fits(n / a));
-    rows.sort_by_key(|&a| (a.max(n / a), a));
+    let even = |m: usize| m.is_multiple_of(lanes) && m >= 2 * lanes;
+    if rows.iter().any(|&a| even(a) && even(n / a)) {
+        rows.retain(|&a| even(a) && even(n / a));
+    } else {
+        rows.retain(|&a| a >= lanes && n / a >= lanes);
+    }
+    let vectors = |a: usize| (n / a).div_ceil(lanes) * a + a.div_ceil(lanes) * (n / a);
+    rows.sort_by_key(|&a| (vectors(a), a.max(n / a), a));
     rows.dedup();
     let plan = |&a: &usize| Some(Plan::FourStep(across(a)?, across(n / a)?));
     rows.iter().filter_map(plan).take(6).collect()
@@ -254,5 +259,8 @@ mod tests {
             Some("bluestein 20480")
         );
         assert!(plans(65_537, 8, Rigor::Estimate)[0].to_string().starts_with("rader"));
+        // Half the points of real lines that people have: no multiples of a vector, and still no line in a single lane.
+        assert_eq!(plans(500, 8, Rigor::Estimate)[0].to_string(), "four-step 4·5 × 5·5");
+        assert_eq!(plans(4095, 8, Rigor::Estimate)[0].to_string(), "four-step 3·13 × 3·5·7");
     }
 }

@@ -345,6 +345,11 @@ fn every_plan_agrees() {
         (1, 8192, FftKind::RealForward),
         (3, 240, FftKind::RealForward),
         (3, 130, FftKind::RealInverse),
+        // Matrices whose rows and columns are no multiples of a vector.
+        (1, 1000, FftKind::RealForward),
+        (3, 8190, FftKind::RealInverse),
+        (3, 1755, FftKind::Forward),
+        (1, 4095, FftKind::Inverse),
     ] {
         for double in [false, true] {
             let (real, complex) = if double { (DType::F64, DType::C64) } else { (DType::F32, DType::C32) };
@@ -373,6 +378,62 @@ fn every_plan_agrees() {
     }
     assert!(ran > 50, "only {ran} plans ran");
     assert!(streamed > 0 || device.info().caches.l2.is_none(), "nothing went past the caches");
+}
+
+/// Every rigor gives the same transform, and more of it more to choose from.
+#[test]
+fn rigor_adds_candidates_to_a_call() {
+    let rt = runtime();
+    let x = tensor(&numbers(4096, 3), &[4096]);
+    let wanted = rt.fft(&x, &options()).unwrap().to_vec::<C>().unwrap();
+    let mut counts = Vec::new();
+    for rigor in [Rigor::Estimate, Rigor::Measure, Rigor::Exhaustive] {
+        let with = options().rigor(rigor);
+        // The caller's own calls are the trials: every plan that takes part has its turn.
+        for _ in 0..40 {
+            let found = rt.fft(&x, &with).unwrap().to_vec::<C>().unwrap();
+            assert!(distance(&found, &wanted) <= allowed(4096), "{rigor:?}");
+        }
+        let back = rt.ifft(&rt.fft(&x, &with).unwrap(), &with).unwrap().to_vec::<C>().unwrap();
+        assert!(distance(&back, &numbers(4096, 3)) <= 2.0 * allowed(4096), "{rigor:?}");
+        let asked = rt.workloads(|rt| rt.fft(&x, &with)).unwrap();
+        let Operation::Fft(attributes) = asked[0].operation() else { panic!("{}", asked[0]) };
+        assert_eq!(attributes.rigor, rigor);
+        let ours =
+            OperationKind::Fft.kernels().iter().find(|k| k.name().ends_with("portable_stockham")).unwrap();
+        counts.push(ours.space(&asked[0], rt.device().info()).points().len());
+    }
+    assert!(counts[0] < counts[1] && counts[1] < counts[2], "{counts:?}");
+}
+
+#[test]
+fn prepared_transforms_are_those_of_the_plain_calls() {
+    let rt = runtime();
+    let x = tensor(&numbers(6 * 40, 1), &[6, 40]);
+    let mut out = Tensor::zeros(&[6, 40], DType::C64).unwrap();
+    for (kind, axes) in [(FftKind::Forward, &[-1][..]), (FftKind::Forward, &[0]), (FftKind::Inverse, &[1, 0])]
+    {
+        let with = options().axes(axes).norm(FftNorm::Ortho);
+        let call = rt.prepare_fft(kind, &x, &with, &mut out).unwrap();
+        let other = tensor(&numbers(6 * 40, 2), &[6, 40]);
+        call.run(&[&other], &mut out).unwrap();
+        let plain = if kind == FftKind::Forward { rt.fftn(&other, &with) } else { rt.ifftn(&other, &with) };
+        let wanted = plain.unwrap().to_vec::<C>().unwrap();
+        assert!(distance(&out.to_vec::<C>().unwrap(), &wanted) <= allowed(240));
+        assert!(call.run(&[&other, &other], &mut out).is_err());
+        assert!(call.run(&[&tensor(&numbers(40, 2), &[40])], &mut out).is_err());
+    }
+    let real = Tensor::from_vec(vec![1.0f64; 30], &[30]).unwrap();
+    let mut half = Tensor::zeros(&[16], DType::C64).unwrap();
+    let call = rt.prepare_fft(FftKind::RealForward, &real, &options(), &mut half).unwrap();
+    call.run(&[&real], &mut half).unwrap();
+    assert!((half.to_vec::<C>().unwrap()[0] - C::new(30.0, 0.0)).norm() < 1e-12);
+    // What a plain call would convert, cut or fill up.
+    let refused = |r: crate::error::Result<crate::Prepared>| matches!(r, Err(Error::InvalidArgument { .. }));
+    assert!(refused(rt.prepare_fft(FftKind::Forward, &real, &options(), &mut half)));
+    assert!(refused(rt.prepare_fft(FftKind::RealForward, &real, &options().len(20), &mut half)));
+    let mut wrong = Tensor::zeros(&[15], DType::C64).unwrap();
+    assert!(rt.prepare_fft(FftKind::RealForward, &real, &options(), &mut wrong).is_err());
 }
 
 /// Whole and halved lines of one length have different tables.
