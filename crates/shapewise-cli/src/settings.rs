@@ -28,7 +28,7 @@ pub struct Settings {
 }
 
 /// The backend of this name.
-fn backend(name: &str) -> Result<BackendKind, String> {
+pub fn backend(name: &str) -> Result<BackendKind, String> {
     match name {
         "cpu" => Ok(BackendKind::Cpu),
         "webgpu" => Ok(BackendKind::WebGpu),

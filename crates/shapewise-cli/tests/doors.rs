@@ -56,6 +56,39 @@ fn fields(value: &Value) -> Vec<&str> {
 }
 
 #[test]
+fn a_search_starts_where_the_strategy_says_and_keeps_to_its_limits() {
+    let folder = Folder::new("search");
+    let tune = ["tune", "--only", "cumsum", "--threads", "2", "--budget", "20s", "--trials", "3"];
+    let limited = folder.json(&[&tune[..], &["--max-threads", "1", "--max-memory", "1G"]].concat());
+    assert_eq!(limited["measured"], 0, "with a limit only the search runs");
+    let tried = limited["searched"].as_u64().unwrap();
+    assert!((1..=3).contains(&tried), "{tried} of three trials");
+    let search = &limited["search"];
+    assert_eq!(search["trials"], tried);
+    for tuned in search["workloads"].as_array().unwrap() {
+        for ranked in tuned["leaderboard"].as_array().unwrap() {
+            assert!(!ranked["parameters"].as_str().unwrap().contains("threads=2"), "{ranked}");
+        }
+        for start in tuned["starts"].as_array().unwrap() {
+            assert!(start["kernel"].as_str().unwrap().starts_with("cpu::reduce::"), "{start}");
+            assert!(!start["reasons"].as_array().unwrap().is_empty(), "{start}");
+        }
+    }
+    let told = search["strategies"][0]["metrics"]["optimisations"].as_u64().unwrap();
+    assert_eq!((&search["cache"]["misses"], told > 0), (&told.into(), true));
+    let text = folder.text(&[&tune[..], &["--power-mode", "saving", "--level", "light"]].concat());
+    assert!(text.contains("strategy of cpu (") && text.contains("recommendations kept: "), "{text}");
+
+    let impossible = folder.run(&[&tune[..], &["--max-memory", "10"]].concat());
+    let error = String::from_utf8_lossy(&impossible.stderr).into_owned();
+    assert_eq!(impossible.status.code(), Some(1), "{error}");
+    assert!(error.contains("memory of at most 10 bytes cannot be met; the nearest that can is "), "{error}");
+    let unknown = folder.run(&[&tune[..], &["--max-temperature", "0.5"]].concat());
+    let error = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(!unknown.status.success() && error.contains("temperature of at most 0.5 °C"), "{error}");
+}
+
+#[test]
 fn tuning_keeps_what_it_measures_and_continues() {
     let folder = Folder::new("tune");
     // Pooling has the fewest candidates; without calibration nothing waits for the machine's peaks.
@@ -73,6 +106,7 @@ fn tuning_keeps_what_it_measures_and_continues() {
         "measured",
         "operations",
         "report",
+        "search",
         "searched",
         "seconds",
         "store",

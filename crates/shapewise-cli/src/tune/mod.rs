@@ -3,8 +3,10 @@
 mod bar;
 mod board;
 mod gather;
+mod limits;
 mod measure;
 mod plan;
+mod search;
 mod suite;
 
 use std::path::{Path, PathBuf};
@@ -15,10 +17,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
+use shapewise::device::{BackendKind, Fingerprint};
 use shapewise::ops::Workload;
 use shapewise::store::{Evidence, SqliteStore, Store};
-use shapewise::tuning::{Coordinator, TuningBudget, TuningTask};
-use shapewise::{Runtime, StoreLocation};
+use shapewise::tuning::{Coordinator, TuningBudget, TuningConstraints, TuningReport, TuningTask};
+use shapewise::{Placement, Runtime, StoreLocation};
 use shapewise_report::Report;
 use signal_hook::consts::SIGINT;
 
@@ -26,6 +29,7 @@ use crate::settings::leave;
 use crate::{Ended, Settings, output};
 use bar::Bar;
 use gather::Sources;
+use limits::Limits;
 use measure::{Meter, Outcome};
 use plan::Plan;
 
@@ -35,6 +39,14 @@ pub struct TuneQuestion {
     /// How long to measure: seconds, or 90s, 5m
     #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
     budget: Duration,
+    /// Points of the wide spaces that are tried at most [default: as many as the time allows]
+    #[arg(long, value_name = "N")]
+    trials: Option<usize>,
+    /// Search on this backend as well, under the same budget: cpu or webgpu
+    #[arg(long, value_name = "BACKEND", value_parser = crate::settings::backend)]
+    also_on: Vec<BackendKind>,
+    #[command(flatten)]
+    limits: Limits,
     /// Only operations whose name contains this
     #[arg(long, value_name = "PART")]
     only: Option<String>,
@@ -75,6 +87,8 @@ struct Done<'a> {
     wrong: Vec<String>,
     /// Points of the wide spaces that were tried with the time that was left.
     searched: usize,
+    /// What the search was told to start from and what it found; nothing where it did not run.
+    search: Option<TuningReport>,
     seconds: f64,
     interrupted: bool,
     store: &'a Path,
@@ -131,9 +145,15 @@ pub fn run(tune: &TuneQuestion, settings: &Settings) -> Result<Ended> {
     let suite = suite::workloads(&cold, tune.only.as_deref())?;
     let plan = Plan::new(&cold, &suite, &store)?;
     let start = Instant::now();
-    let tuned = measure_all(&plan, &cold, &store, &bar, &stop, tune.budget)?;
-    let searched = search(settings, &place.file, &suite, &bar, &stop, (start.elapsed(), tune.budget))?;
+    let constraints = tune.limits.constraints();
+    // Measuring the suite runs every candidate, those that break a limit as well.
+    let whole = if constraints == TuningConstraints::default() { tune.budget } else { Duration::ZERO };
+    let tuned = measure_all(&plan, &cold, &store, &bar, &stop, whole)?;
+    let tasks = search::tasks(&suite, &store, &Fingerprint::of(cold.device_info()))?;
+    let campaign = Campaign { settings, file: &place.file, tasks: &tasks, tune, constraints };
+    let searched = campaign.run(&bar, &stop, start.elapsed())?;
     bar.finish();
+    all_refused(searched.as_ref())?;
     let seconds = start.elapsed().as_secs_f64();
     let report = assemble(settings, &place.file, &cold, &suite, &store)?;
     write(&tune.report, &report)?;
@@ -144,7 +164,8 @@ pub fn run(tune: &TuneQuestion, settings: &Settings) -> Result<Ended> {
         left: plan.queue.len() - tuned.measured,
         busy: tuned.busy,
         wrong: tuned.wrong,
-        searched,
+        searched: searched.as_ref().map_or(0, |report| report.trials),
+        search: searched,
         seconds,
         interrupted,
         store: &place.file,
@@ -190,29 +211,53 @@ fn measure_all(
     Ok(tuned)
 }
 
-/// Searches the wide spaces of kernels' parameters with the time that is left; what is found is kept as it comes.
-fn search(
-    settings: &Settings,
-    file: &Path,
-    suite: &[Workload],
-    bar: &Bar,
-    stop: &AtomicBool,
-    (before, all): (Duration, Duration),
-) -> Result<usize> {
-    let left = all.saturating_sub(before);
-    if left.is_zero() || settings.no_calibration {
-        return Ok(0);
+/// A search of the wide spaces of kernels' parameters.
+struct Campaign<'a> {
+    settings: &'a Settings,
+    file: &'a Path,
+    tasks: &'a [TuningTask],
+    tune: &'a TuneQuestion,
+    constraints: TuningConstraints,
+}
+
+impl Campaign<'_> {
+    /// Searches with the time that is left, on all devices; what is found is kept as it comes.
+    fn run(&self, bar: &Bar, stop: &AtomicBool, before: Duration) -> Result<Option<TuningReport>> {
+        let left = self.tune.budget.saturating_sub(before);
+        if left.is_zero() || self.settings.no_calibration {
+            return Ok(None);
+        }
+        let place = || StoreLocation::File(self.file.to_owned());
+        let runtime = self.settings.builder().store(place()).build()?;
+        let mut others = Vec::new();
+        for &kind in &self.tune.also_on {
+            let builder = self.settings.builder().placement(Placement::On(kind));
+            others.push(builder.store(place()).build()?);
+        }
+        let first = Coordinator::new(&runtime);
+        let mut coordinator = others.iter().fold(first, |all, other| all.and(other));
+        coordinator.constraints = self.constraints.clone();
+        let budget = TuningBudget { time: Some(left), trials: self.tune.trials };
+        let report = coordinator.tune(self.tasks, &budget, &mut |so_far| {
+            bar.searching(before, so_far);
+            !stop.load(Ordering::Relaxed)
+        });
+        runtime.flush();
+        others.iter().for_each(Runtime::flush);
+        Ok(Some(report))
     }
-    let runtime = settings.builder().store(StoreLocation::File(file.to_owned())).build()?;
-    let task = |w: &Workload| TuningTask { workload: w.clone(), weight: 1.0, calls: None };
-    let tasks: Vec<TuningTask> = suite.iter().map(task).collect();
-    let budget = TuningBudget { time: Some(left), trials: None };
-    let campaign = Coordinator::new(&runtime).tune(&tasks, &budget, &mut |so_far| {
-        bar.searching(before, so_far);
-        !stop.load(Ordering::Relaxed)
-    });
-    runtime.flush();
-    Ok(campaign.trials)
+}
+
+/// An error where no workload keeps to the limits: the first one's, which names the limit and the nearest that can be kept.
+fn all_refused(search: Option<&TuningReport>) -> Result<()> {
+    let Some(report) = search else { return Ok(()) };
+    let first = report.workloads.first().and_then(|w| w.error.as_deref().map(|error| (&w.workload, error)));
+    match first {
+        Some((workload, error)) if report.workloads.iter().all(|w| w.error.is_some()) => {
+            anyhow::bail!("no workload was tuned; {workload}: {error}")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The fastest kernel, and how many times faster it is than what would run without measurements.
@@ -260,6 +305,7 @@ fn text(done: &Done<'_>, report: &Report) -> String {
             "{busy} of them while other programs used the machine: they do not count; run it again when it is quiet"
         ));
     }
+    lines.extend(done.search.as_ref().map(search::text));
     lines.extend(done.wrong.iter().map(|wrong| format!("not kept, because its answer is wrong: {wrong}")));
     lines.push(format!("kept in {}", done.store.display()));
     let page = std::path::absolute(done.report).unwrap_or_else(|_| done.report.to_owned());

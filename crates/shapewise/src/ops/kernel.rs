@@ -85,6 +85,11 @@ pub trait Kernel: Send + Sync {
         self.space(workload, device)
     }
 
+    /// Whether it gives pieces of its work to threads as [`Knob::Schedule`](super::Knob::Schedule) says.
+    fn schedules(&self) -> bool {
+        false
+    }
+
     /// What it really executes for the workload at these parameters.
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost;
 

@@ -5,6 +5,8 @@ use std::fmt;
 use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 
+use crate::backends::cpu::schedule::Schedule;
+
 /// The name of a tunable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -39,6 +41,13 @@ pub enum Knob {
     Split,
     /// The largest radix of a transform's passes.
     Radix,
+}
+
+impl Knob {
+    /// Whether its values are names, of which none is nearer to another.
+    pub(crate) fn is_name(self) -> bool {
+        matches!(self, Self::Stream | Self::Plan | Self::Schedule)
+    }
 }
 
 /// Values for a kernel's tunables.
@@ -139,6 +148,13 @@ impl ParameterSpace {
             }
         }
         self
+    }
+
+    /// The points so far, then those with several threads once more with each schedule.
+    #[must_use]
+    pub fn scheduled(self) -> Self {
+        let several = self.clone().constrained(|p| p.threads() > 1);
+        self.and(several.axis(Knob::Schedule, &Schedule::ALL.map(|schedule| schedule as u32)))
     }
 
     /// Keeps only the points that satisfy a constraint.

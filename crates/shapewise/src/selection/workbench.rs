@@ -7,12 +7,17 @@ use crate::device::DeviceInfo;
 use crate::error::Result;
 use crate::ops::Workload;
 use crate::tuning::search::Trial;
-use crate::tuning::{CpuTrial, GuardedTrial, LONGEST, Workbench};
+use crate::tuning::{BackendTuningStrategy, CpuStrategy, CpuTrial, GuardedTrial, LONGEST, Workbench};
 use crate::{Error, Runtime};
 
 impl Workbench for Runtime {
     fn info(&self) -> &DeviceInfo {
         self.device_info()
+    }
+
+    fn strategies(&self) -> Vec<Box<dyn BackendTuningStrategy>> {
+        let cpu: Box<dyn BackendTuningStrategy> = Box::new(CpuStrategy::new(self.device_info().clone()));
+        std::iter::once(cpu).chain(webgpu(self)).collect()
     }
 
     fn candidates(&self, workload: &Workload) -> Result<Vec<Candidate>> {
@@ -47,6 +52,36 @@ impl Workbench for Runtime {
             tracing::warn!(%error, "a tuned workload could not be decided anew");
         }
     }
+}
+
+/// The strategy of the GPU whose kernels take part, with what was measured of it.
+#[cfg(feature = "webgpu")]
+fn webgpu(runtime: &Runtime) -> Option<Box<dyn BackendTuningStrategy>> {
+    use crate::device::{BackendKind, Device, Level};
+    use crate::ops::OperationKind;
+    use crate::tuning::{GpuRates, WebGpuStrategy};
+    let kernels = runtime.kernels();
+    let has = |o: &OperationKind| kernels.kernels(*o).iter().any(|k| k.backend() == BackendKind::WebGpu);
+    if !OperationKind::ALL.iter().any(has) {
+        return None;
+    }
+    // Its kernels hold the device open, so this finds it and opens nothing.
+    let device = crate::backends::webgpu::shared_device(true).ok()?;
+    let info = device.info();
+    let peaks = info.peaks.as_ref();
+    let first = peaks.and_then(|peaks| peaks.arithmetic.first());
+    let rates = GpuRates {
+        // A multiply-add is two operations.
+        rate: first.map(|peak| peak.operations_per_second / 2.0),
+        bandwidth: peaks.and_then(|peaks| peaks.bandwidth(Level::Memory, 1)),
+        launch: device.overheads().map(|overheads| overheads.submit),
+    };
+    Some(Box::new(WebGpuStrategy::new(&info.name, device.limits().clone(), rates)))
+}
+
+#[cfg(not(feature = "webgpu"))]
+fn webgpu(_: &Runtime) -> Option<Box<dyn BackendTuningStrategy>> {
+    None
 }
 
 #[cfg(test)]

@@ -38,7 +38,9 @@ pub enum Bound {
     Compute,
     /// A cache's or the memory's bandwidth.
     Bandwidth,
-    /// Handing work to threads, or starting it on a GPU.
+    /// Steps that wait for one another: each is handed to threads anew, and that takes longer than the work.
+    Latency,
+    /// Handing work to threads once, or starting it on a GPU.
     Launch,
     /// Nothing: there is no work.
     Nothing,
@@ -65,7 +67,7 @@ pub struct Characteristics {
     pub bandwidth_need: Option<f64>,
     /// Independent results ÷ cores.
     pub parallelism: f64,
-    /// Bytes of all operands ÷ the size of the first, second and third cache; above one it does not fit.
+    /// What the threads work on ÷ the size of the first, second and third cache; above one it does not fit.
     pub locality: [Option<f64>; 3],
     /// The share of branches that can be foreseen: 1 where the shape alone decides, ½ where random data does; `None`
     /// where it depends on the data.
@@ -92,7 +94,7 @@ impl Characteristics {
             intensity,
             bandwidth_need: peak.filter(|_| intensity > 0.0).map(|peak| peak / intensity),
             parallelism: results / device.cores.max(1) as f64,
-            locality: locality(bytes, &device.caches),
+            locality: locality(workload, device),
             predictability: predictability(workload.kind()),
             vectorisation: vectorisation(workload, vector_bytes(device)),
         }
@@ -110,13 +112,13 @@ impl Characteristics {
 }
 
 impl Bound {
-    /// What takes longest of the resources' times.
-    pub fn of(terms: &Terms) -> Self {
+    /// What takes longest of the resources' times, for work whose threads meet so many times.
+    pub fn of(terms: &Terms, forks: u32) -> Self {
         let slowest = terms.levels.iter().copied().fold(0.0, f64::max);
         if terms.seconds() <= 0.0 {
             Self::Nothing
         } else if terms.hand_over > terms.arithmetic.max(slowest) {
-            Self::Launch
+            if forks > 1 { Self::Latency } else { Self::Launch }
         } else if terms.arithmetic >= slowest {
             Self::Compute
         } else {
@@ -130,6 +132,7 @@ impl fmt::Display for Bound {
         f.pad(match self {
             Self::Compute => "compute",
             Self::Bandwidth => "bandwidth",
+            Self::Latency => "latency",
             Self::Launch => "launch",
             Self::Nothing => "nothing",
         })
@@ -184,6 +187,8 @@ fn pattern(workload: &Workload) -> AccessPattern {
         OperationKind::Fft => AccessPattern::Hierarchical,
         OperationKind::Matmul
         | OperationKind::PackedMatmul
+        | OperationKind::IntegerMatmul
+        | OperationKind::QuantizedMatmul
         | OperationKind::Conv
         | OperationKind::Attention
         | OperationKind::Rnn => AccessPattern::Blocked,
@@ -203,8 +208,21 @@ fn inner(operand: &TensorDesc) -> (usize, usize) {
         .unwrap_or((1, 1))
 }
 
-fn locality(bytes: f64, caches: &Caches) -> [Option<f64>; 3] {
-    [caches.l1d, caches.l2, caches.l3].map(|size| size.filter(|&s| s > 0).map(|s| bytes / s as f64))
+/// The first and second cache are a core's own and hold what one thread works on: its share of all operands, but of
+/// operands that are used again by every thread (all inputs of a blocked workload but the first) the whole. The third holds
+/// what all threads work on, or its share where there are several.
+fn locality(workload: &Workload, device: &DeviceInfo) -> [Option<f64>; 3] {
+    let caches = &device.caches;
+    let all = workload.bytes() as f64;
+    let common: usize = match pattern(workload) {
+        AccessPattern::Blocked => workload.inputs().iter().skip(1).map(TensorDesc::bytes).sum(),
+        _ => 0,
+    };
+    let common = (common as f64).min(all);
+    let own = |parts: usize| (all - common) / parts.max(1) as f64 + common;
+    let sets = [own(device.threads), own(device.threads), own(device.l3_groups.len().min(device.threads))];
+    let sizes = [caches.l1d, caches.l2, caches.l3];
+    std::array::from_fn(|i| sizes[i].filter(|&size| size > 0).map(|size| sets[i] / size as f64))
 }
 
 /// Loops over shapes are always the same; comparisons of random data are right half of the time.
@@ -256,7 +274,9 @@ mod tests {
         assert_eq!(found.pattern, AccessPattern::Blocked);
         assert!((found.intensity - 524_288.0 / 57_344.0).abs() < 1e-12);
         assert_eq!(found.parallelism, 2048.0 / 8.0);
-        assert_eq!(found.locality[0], Some(57_344.0 / 32_768.0));
+        // A thread of eight has its eighth of the rows and of the result, and the whole right operand.
+        let own = (32_768.0 + 8192.0) / 8.0 + 16_384.0;
+        assert_eq!(found.locality[..2], [Some(own / 32_768.0), Some(own / 524_288.0)]);
         assert_eq!(found.locality[2], Some(57_344.0 / 8_388_608.0));
         assert_eq!((found.predictability, found.vectorisation), (Some(1.0), 1.0));
         assert_eq!(found.extent(&workload), [64, 32, 128]);
@@ -272,6 +292,36 @@ mod tests {
         assert_eq!(of(&relu(&[8, 8], None)), AccessPattern::Sequential);
         assert_eq!(of(&relu(&[8, 8], Some(&[1, 8]))), AccessPattern::Strided(8));
         assert_eq!(of(&sum_of_rows(8, 8, DType::F32)), AccessPattern::Sequential);
+    }
+
+    #[test]
+    fn patterns_that_data_and_algorithms_make() {
+        use crate::ops::fft::FftOptions;
+        use crate::ops::quantize::IntegerOptions;
+        use crate::ops::sort::Order;
+        let rt = crate::Runtime::builder().threads(1).without_calibration().build().unwrap();
+        let zeros = |shape: &[usize], dtype| crate::Tensor::zeros(shape, dtype).unwrap();
+        let (table, rows) = (zeros(&[9, 4], DType::F32), zeros(&[3], DType::I64));
+        let (line, waves) = (zeros(&[64], DType::F32), zeros(&[64], DType::C32));
+        let small = zeros(&[8, 8], DType::I8);
+        let ask = [
+            (rt.workloads(|rt| rt.embedding(&table, &rows)), AccessPattern::Random),
+            (rt.workloads(|rt| rt.sort(&line, -1, Order::Ascending)), AccessPattern::Random),
+            (rt.workloads(|rt| rt.fft(&waves, &FftOptions::default())), AccessPattern::Hierarchical),
+            (
+                rt.workloads(|rt| rt.matmul_integer(&small, &small, &IntegerOptions::default())),
+                AccessPattern::Blocked,
+            ),
+        ];
+        for (workloads, expected) in ask {
+            let workload = workloads.unwrap().remove(0);
+            assert_eq!(pattern(&workload), expected, "{workload}");
+        }
+        let matrix = crate::ops::sparse::SparseMatrix::from_dense(&table).unwrap();
+        let x = zeros(&[4], DType::F32);
+        let workload = rt.workloads(|rt| rt.sparse_matmul(&matrix, &x)).unwrap().remove(0);
+        assert_eq!(pattern(&workload), AccessPattern::Sparse);
+        assert_eq!(predictability(workload.kind()), None);
     }
 
     #[test]
@@ -296,10 +346,11 @@ mod tests {
     fn the_slowest_resource_names_the_bound() {
         let terms =
             |arithmetic, memory, hand_over| Terms { arithmetic, levels: [0.0, 0.0, 0.0, memory], hand_over };
-        assert_eq!(Bound::of(&terms(2.0, 1.0, 0.5)), Bound::Compute);
-        assert_eq!(Bound::of(&terms(1.0, 2.0, 0.5)), Bound::Bandwidth);
-        assert_eq!(Bound::of(&terms(1.0, 2.0, 2.5)), Bound::Launch);
-        assert_eq!(Bound::of(&Terms::default()), Bound::Nothing);
+        assert_eq!(Bound::of(&terms(2.0, 1.0, 0.5), 9), Bound::Compute);
+        assert_eq!(Bound::of(&terms(1.0, 2.0, 0.5), 9), Bound::Bandwidth);
+        assert_eq!(Bound::of(&terms(1.0, 2.0, 2.5), 1), Bound::Launch);
+        assert_eq!(Bound::of(&terms(1.0, 2.0, 2.5), 9), Bound::Latency, "steps that wait for one another");
+        assert_eq!(Bound::of(&Terms::default(), 0), Bound::Nothing);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::BackendKind;
+use crate::device::{BackendKind, DeviceInfo};
 use crate::sensors::{PowerMode, SystemState};
 
 /// How far tuning may go.
@@ -19,6 +19,32 @@ pub enum OptimisationLevel {
     Balanced,
     /// Every thread that can run, loops of GPU code unrolled as deep as their tile.
     Full,
+}
+
+impl OptimisationLevel {
+    /// Threads of a CPU that it may use.
+    pub(super) fn threads(self, device: &DeviceInfo) -> usize {
+        let physical = device.physical_cores.unwrap_or(device.cores).min(device.threads);
+        let allowed = match self {
+            Self::Light => physical / 2,
+            Self::Balanced => physical,
+            Self::Full => device.threads,
+        };
+        allowed.max(1)
+    }
+}
+
+impl PowerMode {
+    /// What threads cost beyond time: nothing when speed is all, as much as a core's time when power is all, and half of
+    /// that (in logarithms) in between, so that a second thread must bring a factor of 1.4.
+    pub(super) fn weight(self, threads: usize) -> f64 {
+        let power = match self {
+            Self::Performance => 0.0,
+            Self::Balanced => 0.5,
+            Self::Saving => 1.0,
+        };
+        (threads as f64).powf(power)
+    }
 }
 
 /// Whether numbers may be computed in a narrower type than the operands have.
@@ -127,7 +153,9 @@ pub enum TuningError {
         needs: &'static str,
     },
     /// This backend is not among the allowed ones.
-    #[error("the backend {backend} is not allowed; allowed are {allowed:?}")]
+    #[error(
+        "the backend {backend} is not allowed; allowed are {allowed:?}, the nearest that can be met is {backend}"
+    )]
     Backend {
         /// The strategy's backend.
         backend: BackendKind,
@@ -159,8 +187,34 @@ fn exceeds(value: f64, limit: f64) -> bool {
     value > limit || value.is_nan() || limit.is_nan()
 }
 
-/// The constraint that an outlook breaks, and by what value it would be met.
-pub(super) type Broken = (ConstraintKind, f64, Option<f64>);
+/// The constraint that an outlook breaks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Verdict {
+    pub constraint: ConstraintKind,
+    /// What was asked for.
+    pub wanted: f64,
+    /// What it would be; `None` where nothing tells.
+    pub value: Option<f64>,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self { constraint, wanted, value }, unit) = (self, self.constraint.words().1);
+        match (constraint, value) {
+            (ConstraintKind::Memory, Some(value)) => {
+                write!(f, "needs {value} bytes, {wanted} are allowed")
+            }
+            (ConstraintKind::Threads, Some(value)) => {
+                write!(f, "uses {value} threads, {wanted} are allowed")
+            }
+            (ConstraintKind::Throughput, Some(value)) => {
+                write!(f, "reaches {value:.4e} {unit}, {wanted} are asked for")
+            }
+            (_, Some(value)) => write!(f, "takes {value:.4e} {unit}, {wanted} {unit} are allowed"),
+            (_, None) => write!(f, "whether {constraint} {wanted} {unit} holds is not known"),
+        }
+    }
+}
 
 impl TuningConstraints {
     /// What does not depend on the parameters: the backend, and the state of the machine.
@@ -168,6 +222,11 @@ impl TuningConstraints {
         if let Some(allowed) = self.backends.as_ref().filter(|list| !list.contains(&backend)) {
             return Err(TuningError::Backend { backend, allowed: allowed.clone() });
         }
+        self.admit_state(state)
+    }
+
+    /// Whether the state of the machine is one that is allowed at all.
+    pub(super) fn admit_state(&self, state: &SystemState) -> Result<(), TuningError> {
         if let Some(wanted) = self.temperature {
             let constraint = ConstraintKind::Temperature;
             let needs = "the machine does not tell its temperature";
@@ -184,15 +243,32 @@ impl TuningConstraints {
         Ok(())
     }
 
-    /// The first constraint that an outlook breaks: what was wanted, and what would be met (`None` if not known).
-    pub(super) fn broken(&self, outlook: &Outlook, state: &SystemState) -> Option<(Broken, f64)> {
-        let broken = |kind, value: f64, wanted: f64| Some(((kind, value, Some(value)), wanted));
-        let unknown = |kind, wanted: f64| Some(((kind, f64::NAN, None), wanted));
+    /// As they are on one device: the light level is a limit on threads.
+    pub(super) fn on(&self, device: &DeviceInfo) -> Self {
+        let light = (self.level == OptimisationLevel::Light).then(|| self.level.threads(device));
+        Self { threads: self.threads.into_iter().chain(light).min(), ..self.clone() }
+    }
+
+    /// The constraint that an outlook breaks whatever time it takes.
+    pub(super) fn broken_before(&self, outlook: &Outlook) -> Option<Verdict> {
+        let broken =
+            |constraint, value: f64, wanted: f64| Some(Verdict { constraint, wanted, value: Some(value) });
         if let Some(limit) = self.memory.filter(|&limit| outlook.memory > limit) {
             return broken(ConstraintKind::Memory, outlook.memory as f64, limit as f64);
         }
         if let Some(limit) = self.threads.filter(|&limit| outlook.threads > limit) {
             return broken(ConstraintKind::Threads, outlook.threads as f64, limit as f64);
+        }
+        None
+    }
+
+    /// The first constraint that an outlook breaks.
+    pub(super) fn broken(&self, outlook: &Outlook, state: &SystemState) -> Option<Verdict> {
+        let broken =
+            |constraint, value: f64, wanted: f64| Some(Verdict { constraint, wanted, value: Some(value) });
+        let unknown = |constraint, wanted: f64| Some(Verdict { constraint, wanted, value: None });
+        if let Some(before) = self.broken_before(outlook) {
+            return Some(before);
         }
         if let Some(limit) = self.latency.map(|limit| limit.as_secs_f64()) {
             let Some((middle, high)) = outlook.seconds else {
@@ -215,23 +291,25 @@ impl TuningConstraints {
         self.broken_power(outlook, state)
     }
 
-    fn broken_power(&self, outlook: &Outlook, state: &SystemState) -> Option<(Broken, f64)> {
+    fn broken_power(&self, outlook: &Outlook, state: &SystemState) -> Option<Verdict> {
+        let verdict =
+            |constraint, wanted: f64, value: Option<f64>| Some(Verdict { constraint, wanted, value });
         // What the hardware itself never exceeds needs no measurement.
         let capped = |limit: f64| state.power_limit.is_some_and(|cap| cap <= limit);
         if let Some(limit) = self.power.filter(|&limit| !capped(limit)) {
             match outlook.watts {
-                None => return Some(((ConstraintKind::Power, f64::NAN, None), limit)),
+                None => return verdict(ConstraintKind::Power, limit, None),
                 Some(watts) if exceeds(watts, limit) => {
-                    return Some(((ConstraintKind::Power, watts, Some(watts)), limit));
+                    return verdict(ConstraintKind::Power, limit, Some(watts));
                 }
                 Some(_) => {}
             }
         }
         if let Some(limit) = self.energy {
             match outlook.watts.or(state.power_limit).zip(outlook.seconds) {
-                None => return Some(((ConstraintKind::Energy, f64::NAN, None), limit)),
+                None => return verdict(ConstraintKind::Energy, limit, None),
                 Some((watts, (middle, _))) if exceeds(watts * middle, limit) => {
-                    return Some(((ConstraintKind::Energy, watts * middle, Some(watts * middle)), limit));
+                    return verdict(ConstraintKind::Energy, limit, Some(watts * middle));
                 }
                 Some(_) => {}
             }
@@ -241,14 +319,16 @@ impl TuningConstraints {
 
     /// The error of a request whose every proposal breaks something: the constraint that stopped the one that came
     /// nearest to being allowed.
-    pub(super) fn impossible(all: &[(Broken, f64)]) -> Option<TuningError> {
-        let ratio = |(_, value, nearest): &Broken, wanted: f64| match nearest {
-            Some(_) if wanted > 0.0 && *value > 0.0 => (value / wanted).ln().abs(),
+    pub(super) fn impossible(all: &[Verdict]) -> Option<TuningError> {
+        let ratio = |verdict: &Verdict| match verdict.value {
+            Some(value) if verdict.wanted > 0.0 && value > 0.0 => (value / verdict.wanted).ln().abs(),
+            // Nothing at all was asked for: the least that there is comes nearest.
+            Some(value) if verdict.wanted == 0.0 => f64::MAX.min(1e9 + value),
             _ => f64::INFINITY,
         };
-        let nearest = all.iter().min_by(|a, b| ratio(&a.0, a.1).total_cmp(&ratio(&b.0, b.1)))?;
-        let ((constraint, _, nearest), wanted) = (nearest.0, nearest.1);
-        Some(match nearest {
+        let Verdict { constraint, wanted, value } =
+            *all.iter().min_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
+        Some(match value {
             Some(nearest) => TuningError::Impossible { constraint, wanted, nearest },
             None => TuningError::Unknown {
                 constraint,
@@ -292,7 +372,7 @@ mod tests {
         Outlook { memory: 1000, threads: 4, seconds: Some((1e-3, 2e-3)), watts: None, operations: 1e6 };
 
     fn kind(constraints: &TuningConstraints, outlook: &Outlook) -> Option<(ConstraintKind, Option<f64>)> {
-        constraints.broken(outlook, &SystemState::default()).map(|((kind, _, nearest), _)| (kind, nearest))
+        constraints.broken(outlook, &SystemState::default()).map(|v| (v.constraint, v.value))
     }
 
     #[test]
@@ -324,7 +404,7 @@ mod tests {
     fn what_the_machine_never_exceeds_needs_no_measurement() {
         let power = TuningConstraints { power: Some(65.0), ..Default::default() };
         let capped = SystemState { power_limit: Some(45.0), ..Default::default() };
-        assert_eq!(power.broken(&OUTLOOK, &capped).map(|b| b.1), None);
+        assert_eq!(power.broken(&OUTLOOK, &capped), None);
     }
 
     #[test]
@@ -347,8 +427,8 @@ mod tests {
 
     #[test]
     fn the_nearest_to_being_allowed_is_named() {
-        let slow = ((ConstraintKind::Latency, 2.0, Some(2.0)), 1.0);
-        let slower = ((ConstraintKind::Latency, 3.0, Some(3.0)), 1.0);
+        let takes = |value| Verdict { constraint: ConstraintKind::Latency, wanted: 1.0, value: Some(value) };
+        let (slow, slower) = (takes(2.0), takes(3.0));
         let error = TuningConstraints::impossible(&[slower, slow]).unwrap();
         assert_eq!(error.to_string(), "latency of at most 1 s cannot be met; the nearest that can is 2 s");
         assert!(TuningConstraints::impossible(&[]).is_none());

@@ -1,6 +1,11 @@
-//! The CPU: threads from parallelism, load and the cost of waking them; vectors from their measured speed; tiles from
-//! the caches.
+//! The CPU: the kernel with the fastest vectors; its threads from parallelism, load and the cost of waking them; its
+//! schedule from the work and the machine's state. Its blocks are the kernel's own, which it cuts for the caches.
 
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::characteristics::{AccessPattern, Bound, Characteristics, default_kernel};
@@ -13,7 +18,9 @@ use crate::backends::cpu::simd::Isa;
 use crate::backends::cpu::{CpuDevice, MemoryPlan};
 use crate::device::{BackendKind, DeviceInfo};
 use crate::modelling::{Roofs, Terms};
-use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
+use crate::ops::{
+    ComputeUnit, Constraint, Cost, Kernel, Knob, ParameterSpace, Parameters, Workload, WorkloadKey,
+};
 use crate::sensors::{PowerMode, SystemState};
 use crate::tensor::DType;
 
@@ -22,10 +29,10 @@ use crate::tensor::DType;
 pub struct CpuPlan {
     /// Threads, the caller included.
     pub threads: usize,
-    /// The instruction set that is fastest for the type.
-    pub isa: Isa,
-    /// How pieces are given to threads.
-    pub schedule: Schedule,
+    /// The instructions that the kernel is written for: the fastest for the type. `None` where it leaves them to a library.
+    pub isa: Option<Isa>,
+    /// How pieces are given to threads; `None` where the kernel shares its work in its own way.
+    pub schedule: Option<Schedule>,
     /// Where the pages of large buffers lie.
     pub memory: MemoryPlan,
 }
@@ -42,46 +49,83 @@ impl CpuPlan {
 pub struct CpuStrategy {
     device: DeviceInfo,
     book: Book,
+    /// Kernels picked before: they follow from device and workload alone.
+    picks: RefCell<FxHashMap<WorkloadKey, Arc<Pick>>>,
 }
 
+/// Picks that are kept at most; beyond, all are forgotten at once.
+const MOST_PICKS: usize = 4096;
 /// The pool asks for large pages from this size on.
 const LARGE_PAGE: f64 = (2 << 20) as f64;
 
 impl CpuStrategy {
     /// For a device, calibrated or not; without peaks nothing is predicted.
     pub fn new(device: DeviceInfo) -> Self {
-        Self { device, book: Book::default() }
+        Self { device, book: Book::default(), picks: RefCell::default() }
     }
 
     /// Threads that may be asked for: the level's share of the cores, less what other programs use.
     fn most_threads(&self, state: &SystemState, constraints: &TuningConstraints) -> usize {
         let device = &self.device;
-        let physical = device.physical_cores.unwrap_or(device.cores).min(device.threads);
-        let allowed = match constraints.level {
-            OptimisationLevel::Light => physical / 2,
-            OptimisationLevel::Balanced => physical,
-            OptimisationLevel::Full => device.threads,
-        };
-        let others = state.load.map_or(0.0, |load| load - state.own_load.unwrap_or(0.0)).clamp(0.0, 1.0);
-        let free = (device.cores as f64 * (1.0 - others)).round() as usize;
+        let allowed = constraints.level.threads(device);
+        let free = (device.cores as f64 * (1.0 - others(state))).round() as usize;
         allowed.min(free).min(constraints.threads.unwrap_or(usize::MAX)).max(1)
     }
 
-    /// The instruction set with the highest measured rate for a type; the widest where nothing was measured.
-    fn isa(&self, dtype: DType, threads: usize) -> Isa {
+    /// The instruction set with the highest measured rate for a type on one thread; the widest where nothing was measured.
+    fn isa(&self, dtype: DType) -> Isa {
         let peaks = self.device.peaks.as_ref();
         let rate = |isa: Isa| {
             let unit = ComputeUnit { dtype: computed(dtype), isa: Some(isa) };
-            peaks.and_then(|p| p.arithmetic(unit, threads)).unwrap_or(0.0)
+            peaks.and_then(|p| p.arithmetic(unit, 1)).unwrap_or(0.0)
         };
         let fastest = self.device.isas.iter().copied().max_by(|&a, &b| rate(a).total_cmp(&rate(b)));
         fastest.unwrap_or(Isa::Portable)
     }
 
-    fn cost(&self, traits: &Characteristics, isa: Isa, threads: usize) -> Cost {
-        let unit = ComputeUnit { dtype: computed(traits.dtype), isa: Some(isa) };
-        let traffic = Traffic::pass(traits.bytes, traits.bytes, &self.device.caches);
-        Cost::new(traits.operations, unit, traffic).split(threads, tasks(traits))
+    /// The kernel to tune: of those with the fastest vectors the one whose own model promises the least time at one of its
+    /// usual points, or the first that takes the workload where no peaks are known.
+    fn pick(&self, workload: &Workload) -> Result<Arc<Pick>> {
+        let key = workload.key();
+        if let Some(pick) = self.picks.borrow().get(&key) {
+            return Ok(Arc::clone(pick));
+        }
+        let pick = Arc::new(self.pick_anew(workload)?);
+        let mut picks = self.picks.borrow_mut();
+        if picks.len() >= MOST_PICKS {
+            picks.clear();
+        }
+        picks.insert(key, Arc::clone(&pick));
+        Ok(pick)
+    }
+
+    fn pick_anew(&self, workload: &Workload) -> Result<Pick> {
+        let device = &self.device;
+        let isa = self.isa(workload.outputs().first().map_or(DType::F32, |o| o.dtype));
+        let other = |c: &Constraint| matches!(c, Constraint::Isa(needed) if *needed != isa);
+        let mut roofs = Roofs::new(device.peaks.as_ref());
+        let mut best: Option<(f64, Pick)> = None;
+        for &kernel in workload.kind().kernels() {
+            if kernel.constraints().iter().any(other) || kernel.supports(workload, device).is_err() {
+                continue;
+            }
+            let space = kernel.space(workload, device);
+            let Some(favourite) = space.points().first() else { continue };
+            let cost = kernel.cost(workload, favourite, device);
+            let mut seconds = |cost: &Cost| roofs.terms(cost).map_or(f64::INFINITY, |terms| terms.seconds());
+            let mut least = seconds(&cost);
+            for point in &space.points()[1..] {
+                least = least.min(seconds(&kernel.cost(workload, point, device)));
+            }
+            if best.as_ref().is_none_or(|(so_far, _)| least < *so_far) {
+                best = Some((least, Pick { kernel, space, cost }));
+            }
+        }
+        if let Some((_, pick)) = best {
+            return Ok(pick);
+        }
+        let (kernel, _, cost) = default_kernel(workload, device)?;
+        Ok(Pick { kernel, space: kernel.space(workload, device), cost })
     }
 
     /// Seconds by the roofline, with the cost of waking the threads where they sleep.
@@ -96,22 +140,20 @@ impl CpuStrategy {
         Some(terms)
     }
 
-    /// Schedules differ by little before anything is measured, so only their order counts. Threads of several NUMA nodes
-    /// begin with what is near; work that differs from piece to piece is taken piece by piece; even work among
-    /// disturbed threads in parts that grow smaller; and even work on a machine of its own in one share each.
-    fn unfit(&self, schedule: Schedule, traits: &Characteristics, state: &SystemState) -> f64 {
+    /// The schedule for a workload in a state. Threads of several NUMA nodes begin with what is near; work that differs
+    /// from piece to piece is taken piece by piece, or in parts where every hand-over costs power; even work among
+    /// disturbed or throttled threads in parts that grow smaller; and even work on a machine of its own in one share each.
+    fn fits(&self, traits: &Characteristics, state: &SystemState, mode: PowerMode) -> Schedule {
         let uneven = matches!(traits.pattern, AccessPattern::Sparse | AccessPattern::Random);
-        let others = state.load.zip(state.own_load).is_some_and(|(all, own)| all - own > 0.1);
-        let fits = if self.device.numa.len() > 1 {
+        if self.device.numa.len() > 1 {
             Schedule::Stealing
-        } else if uneven {
+        } else if uneven && mode != PowerMode::Saving {
             Schedule::Dynamic
-        } else if others || state.throttled == Some(true) {
+        } else if uneven || others(state) > 0.1 || state.throttled == Some(true) {
             Schedule::Guided
         } else {
             Schedule::Static
-        };
-        if schedule == fits { 1.0 } else { 1.0 + 1e-3 }
+        }
     }
 
     /// Ordinary pages for what is smaller than a large one. On several nodes, operands that all threads read over and over
@@ -126,40 +168,114 @@ impl CpuStrategy {
         }
     }
 
-    fn proposal(
-        &self,
-        traits: &Characteristics,
-        state: &SystemState,
-        mode: PowerMode,
-        threads: usize,
-        schedule: Schedule,
-    ) -> Proposal {
-        let isa = self.isa(traits.dtype, threads);
-        let cost = self.cost(traits, isa, threads);
-        let terms = self.terms(&cost, state);
-        let seconds = terms.map(|terms| terms.seconds()).filter(|&s| s > 0.0);
-        let lanes = (isa.register_bytes() / traits.dtype.size()).max(1) as u32;
-        let mut parameters = Parameters::new()
-            .with(Knob::Threads, threads as u32)
-            .with(Knob::Vector, lanes)
-            .with(Knob::Schedule, schedule as u32);
-        if traits.pattern == AccessPattern::Blocked {
-            let [rows, columns, depth] = blocks(&self.device, isa, traits.dtype);
-            parameters =
-                parameters.with(Knob::BlockM, rows).with(Knob::BlockN, columns).with(Knob::BlockK, depth);
-        }
-        let memory = self.memory(traits, threads);
+    fn proposal(&self, asked: &Asked<'_>, parameters: Parameters, schedule: Option<Schedule>) -> Proposal {
+        let Asked { workload, traits, pick, state, mode, fits } = *asked;
+        let threads = parameters.threads();
+        let parameters = match schedule {
+            Some(schedule) => parameters.with(Knob::Schedule, schedule as u32),
+            None => parameters,
+        };
+        let cost = pick.kernel.cost(workload, &parameters, &self.device);
+        let seconds = self.terms(&cost, state).map(|terms| terms.seconds()).filter(|&s| s > 0.0);
+        let unfit = schedule.map_or(1.0, |schedule| unfit(schedule, fits, others(state)));
         // Without peaks the least work of the busiest thread comes first.
         let time = seconds.unwrap_or(cost.imbalance / threads as f64);
+        let memory = self.memory(traits, threads);
         Proposal {
             parameters,
-            plan: BackendPlan::Cpu(CpuPlan { threads, isa, schedule, memory }),
+            plan: BackendPlan::Cpu(CpuPlan { threads, isa: pick.isa(), schedule, memory }),
             seconds,
-            order: time * weight(mode, threads) * self.unfit(schedule, traits, state),
-            memory: traits.bytes as u64,
+            order: time * mode.weight(threads) * unfit,
+            memory: (traits.bytes as u64).saturating_add(cost.scratch as u64),
             threads,
         }
     }
+
+    fn reasons(&self, asked: &Asked<'_>, most: usize, level: OptimisationLevel) -> Vec<String> {
+        let Asked { workload, traits, pick, state, mode, fits } = *asked;
+        let (device, name) = (&self.device, pick.kernel.name());
+        let why = match (&device.peaks, pick.isa()) {
+            (Some(_), Some(isa)) => format!("{name}: {isa} is the fastest here, and its model promises most"),
+            (Some(_), None) => format!("{name}: its model promises most"),
+            (None, _) => format!("{name}: the first of its list that takes {workload}"),
+        };
+        let used = others(state);
+        let busy = if used > 0.0 { format!(", {:.0} % used by others", 100.0 * used) } else { String::new() };
+        let mut reasons = vec![
+            why,
+            format!("up to {most} threads: {level:?}, {} cores{busy}", device.cores),
+            format!("{} independent results, {mode:?}", traits.results),
+        ];
+        if pick.kernel.schedules() {
+            reasons.push(format!("{fits:?} pieces fit {:?} access here", traits.pattern));
+        }
+        if let (AccessPattern::Blocked, Some(l1), Some(l2)) =
+            (traits.pattern, device.caches.l1d, device.caches.l2)
+        {
+            reasons.push(format!(
+                "the kernel cuts blocks for caches of {} and {} KiB unless told otherwise",
+                l1 >> 10,
+                l2 >> 10
+            ));
+        }
+        reasons
+    }
+}
+
+/// A kernel, its usual points, and what it costs at its favourite.
+struct Pick {
+    kernel: &'static dyn Kernel,
+    space: ParameterSpace,
+    cost: Cost,
+}
+
+impl fmt::Debug for Pick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.kernel.name())
+    }
+}
+
+impl Pick {
+    /// The usual points on up to so many threads, halved down to one: spaces name few numbers of threads, kernels take any.
+    fn on(&self, most: usize) -> Vec<Parameters> {
+        let points = self.space.points();
+        let widest = points.iter().map(Parameters::threads).max().unwrap_or(1);
+        let wide = points.iter().filter(|p| p.threads() == widest);
+        if widest == 1 {
+            return wide.cloned().collect();
+        }
+        let halves = std::iter::successors(Some(most.min(widest)), |&n| (n > 1).then_some(n / 2));
+        halves.flat_map(|n| wide.clone().map(move |p| p.clone().with(Knob::Threads, n as u32))).collect()
+    }
+
+    /// The instructions that the kernel is written for; `None` where it leaves them to a library or the compiler.
+    fn isa(&self) -> Option<Isa> {
+        let needed = |c: &Constraint| if let Constraint::Isa(isa) = c { Some(*isa) } else { None };
+        self.kernel.constraints().iter().find_map(needed)
+    }
+}
+
+/// What all proposals of a request have in common.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    workload: &'a Workload,
+    traits: &'a Characteristics,
+    pick: &'a Pick,
+    state: &'a SystemState,
+    mode: PowerMode,
+    fits: Schedule,
+}
+
+/// The share of the cores that other programs use.
+fn others(state: &SystemState) -> f64 {
+    state.load.map_or(0.0, |load| load - state.own_load.unwrap_or(0.0)).clamp(0.0, 1.0)
+}
+
+/// What a schedule costs where another one fits: shares that nobody can take over wait for a thread that has only what
+/// others leave of its core, at most half; the rest is a matter of order.
+fn unfit(schedule: Schedule, fits: Schedule, others: f64) -> f64 {
+    let waits = if schedule == Schedule::Static { 1.0 / (1.0 - others.min(0.5)) } else { 1.0 };
+    if schedule == fits { 1.0 } else { waits * (1.0 + 1e-3) }
 }
 
 impl Proposes for CpuStrategy {
@@ -171,33 +287,30 @@ impl Proposes for CpuStrategy {
         state: &SystemState,
         constraints: &TuningConstraints,
     ) -> Result<Proposed, TuningError> {
-        let (_, _, cost) = default_kernel(workload, &self.device)?;
-        let traits = Characteristics::of(workload, &cost, &self.device);
+        let pick = self.pick(workload)?;
+        let traits = Characteristics::of(workload, &pick.cost, &self.device);
         let (most, mode) = (self.most_threads(state, constraints), constraints.mode(state));
-        let useful = most.min(tasks(&traits));
-        let halves = std::iter::successors(Some(useful), |&n| (n > 1).then_some(n / 2));
+        let fits = self.fits(&traits, state, mode);
+        let asked = Asked { workload, traits: &traits, pick: &pick, state, mode, fits };
         let mut proposals = Vec::new();
-        for threads in halves {
-            for schedule in Schedule::ALL {
-                if threads > 1 || schedule == Schedule::Static {
-                    proposals.push(self.proposal(&traits, state, mode, threads, schedule));
+        for point in pick.on(most) {
+            if pick.kernel.schedules() && point.threads() > 1 {
+                for schedule in Schedule::ALL {
+                    proposals.push(self.proposal(&asked, point.clone(), Some(schedule)));
                 }
+            } else {
+                proposals.push(self.proposal(&asked, point, None));
             }
         }
-        let one = self.cost(&traits, self.isa(traits.dtype, 1), 1);
-        let bound = self.terms(&one, state).map(|terms| Bound::of(&terms));
-        let reasons = vec![
-            format!("up to {most} threads: {:?}, {} cores", constraints.level, self.device.cores),
-            format!("{} independent results, {mode:?}", traits.results),
-        ];
-        Ok(Proposed { proposals, bound, characteristics: traits, reasons })
+        let bound = self.terms(&pick.cost, state).map(|terms| Bound::of(&terms, pick.cost.forks));
+        let reasons = self.reasons(&asked, most, constraints.level);
+        let kernel = Some(pick.kernel.name());
+        Ok(Proposed { proposals, kernel, bound, characteristics: traits, reasons })
     }
 
     fn modelled(&self, workload: &Workload, parameters: &Parameters) -> Option<f64> {
-        let (_, _, cost) = default_kernel(workload, &self.device).ok()?;
-        let traits = Characteristics::of(workload, &cost, &self.device);
-        let threads = parameters.threads();
-        let cost = self.cost(&traits, self.isa(traits.dtype, threads), threads);
+        let pick = self.pick(workload).ok()?;
+        let cost = pick.kernel.cost(workload, parameters, &self.device);
         self.terms(&cost, &SystemState::default()).map(|terms| terms.seconds()).filter(|&s| s > 0.0)
     }
 
@@ -210,40 +323,9 @@ impl Proposes for CpuStrategy {
     }
 }
 
-/// Pieces that threads can take: results, or the inputs of a single one, of which kernels cut a vector's worth at least.
-fn tasks(traits: &Characteristics) -> usize {
-    let items = traits.results.max(traits.bytes / 64.0 / traits.dtype.size() as f64);
-    (items as usize).max(1)
-}
-
 /// The type that arithmetic is calibrated for.
 fn computed(dtype: DType) -> DType {
     if dtype.size() >= 8 { DType::F64 } else { DType::F32 }
-}
-
-/// What a thread costs beyond time: nothing when speed is all, as much as a core's time when power is all, and half of
-/// that (in logarithms) in between, so that a second thread must bring a factor of 1.4.
-fn weight(mode: PowerMode, threads: usize) -> f64 {
-    let power = match mode {
-        PowerMode::Performance => 0.0,
-        PowerMode::Balanced => 0.5,
-        PowerMode::Saving => 1.0,
-    };
-    (threads as f64).powf(power)
-}
-
-/// Rows, columns and depth of cache blocks: a panel of the right operand in half of the first cache, a block of the left
-/// one in a quarter of the second, and a block of the right one in a quarter of the third.
-fn blocks(device: &DeviceInfo, isa: Isa, dtype: DType) -> [u32; 3] {
-    let size = dtype.size();
-    // Two vectors of columns are what tiles of every instruction set have.
-    let columns = 2 * isa.register_bytes() / size;
-    let l1 = device.caches.l1d.unwrap_or(16 << 10);
-    let l2 = device.caches.l2.unwrap_or(128 << 10);
-    let l3 = device.caches.l3.unwrap_or(l2);
-    let depth = (l1 / 2 / (columns * size)).max(16);
-    let rows = (l2 / 4 / (depth * size)).max(4);
-    [rows as u32, (l3 / 4 / (depth * size)).max(columns) as u32, depth as u32]
 }
 
 #[cfg(test)]
@@ -272,7 +354,7 @@ mod tests {
         assert_eq!(threads(&matmul(4, 4, 4), &state, &none), 1);
         let best = ask(&matmul(512, 512, 512), &state, &none);
         assert_eq!(best.bound, Some(Bound::Compute));
-        assert_eq!(best.best.parameters.get(Knob::BlockK), Some(256), "half of 32 KiB over 64 bytes");
+        assert!(best.kernel.is_some_and(|name| name.starts_with("cpu::matmul::avx2")), "{:?}", best.kernel);
         assert!(!best.alternatives.is_empty());
         let seconds = |a: &super::super::Alternative| a.expected.unwrap().seconds;
         assert!(best.alternatives.iter().all(|a| seconds(a) >= seconds(&best.best)));
@@ -297,14 +379,17 @@ mod tests {
         let work = matmul(512, 512, 512);
         let busy = SystemState { load: Some(0.75), own_load: Some(0.25), ..Default::default() };
         let none = TuningConstraints::default();
-        let found = ask(&work, &busy, &none);
-        assert_eq!(found.best.parameters.get(Knob::Threads), Some(4), "half of eight are free");
-        assert_eq!(found.best.parameters.get(Knob::Schedule), Some(Schedule::Guided as u32));
-        let quiet = SystemState { load: Some(0.25), own_load: Some(0.25), ..Default::default() };
+        assert_eq!(threads(&work, &busy, &none), 4, "half of eight are free");
         assert_eq!(
-            ask(&work, &quiet, &none).best.parameters.get(Knob::Schedule),
-            Some(Schedule::Static as u32)
+            ask(&work, &busy, &none).best.parameters.get(Knob::Schedule),
+            None,
+            "products have their own"
         );
+        let even = relu(&[1 << 22], None);
+        let schedule = |state: &SystemState| ask(&even, state, &none).best.parameters.get(Knob::Schedule);
+        assert_eq!(schedule(&busy), Some(Schedule::Guided as u32));
+        let quiet = SystemState { load: Some(0.25), own_load: Some(0.25), ..Default::default() };
+        assert_eq!(schedule(&quiet), Some(Schedule::Static as u32));
         let full = SystemState { load: Some(1.0), own_load: Some(0.0), ..Default::default() };
         assert_eq!(threads(&work, &full, &none), 1);
     }
@@ -316,10 +401,10 @@ mod tests {
         let (state, none) = (SystemState::default(), TuningConstraints::default());
         let found = strategy.tune_for_workload(&matmul(512, 512, 512), &state, &none).unwrap();
         let BackendPlan::Cpu(plan) = found.best.plan else { panic!() };
-        assert_eq!((plan.schedule, plan.memory), (Schedule::Stealing, MemoryPlan::Interleaved));
+        assert_eq!((plan.schedule, plan.memory), (None, MemoryPlan::Interleaved));
         let found = strategy.tune_for_workload(&relu(&[1 << 22], None), &state, &none).unwrap();
         let BackendPlan::Cpu(plan) = found.best.plan else { panic!() };
-        assert_eq!(plan.memory, MemoryPlan::NumaLocal);
+        assert_eq!((plan.schedule, plan.memory), (Some(Schedule::Stealing), MemoryPlan::NumaLocal));
     }
 
     #[test]
@@ -340,6 +425,6 @@ mod tests {
         assert_eq!(found.best.expected, None);
         assert_eq!(found.best.parameters.threads(), 4);
         let BackendPlan::Cpu(plan) = &found.best.plan else { panic!("{found:?}") };
-        assert_eq!((plan.isa, plan.memory), (Isa::Avx2, MemoryPlan::LargePages));
+        assert_eq!((plan.isa, plan.memory), (Some(Isa::Avx2), MemoryPlan::LargePages));
     }
 }

@@ -111,11 +111,12 @@ impl CudaStrategy {
         Ok(Self { device, multiprocessor, asking, book: Book::default() })
     }
 
-    fn machine(&self, dtype: DType) -> Machine {
+    fn machine(&self, dtype: DType, tensor: Option<TensorType>) -> Machine {
         let device = &self.device;
+        let plain = lanes(device.capability, dtype);
         Machine {
             units: device.multiprocessors,
-            lanes: lanes(device.capability, dtype),
+            lanes: tensor.and_then(|tensor| tensor_lanes(device.capability, tensor)).unwrap_or(plain),
             latency: latency(device.capability),
             clock: device.clock,
             bandwidth: device.bandwidth,
@@ -189,7 +190,7 @@ impl Proposes for CudaStrategy {
         let mode = constraints.mode(state);
         let tensor = tensor_type(self.device.capability, traits.dtype, constraints.accuracy);
         let request = Asked { mode, bytes: traits.bytes, tensor, constraints };
-        let machine = self.machine(traits.dtype);
+        let machine = self.machine(traits.dtype, tensor.filter(|_| extent.blocked));
         let slots = |tile: &Tile| {
             u64::from(self.device.multiprocessors.max(1))
                 * u64::from(self.occupancy(tile, extent.size).1.blocks)
@@ -220,7 +221,7 @@ impl Proposes for CudaStrategy {
             ),
             tensor.map_or("no tensor cores for this type".into(), |t| format!("tensor cores in {t:?}")),
         ];
-        Ok(Proposed { proposals, bound, characteristics: traits, reasons })
+        Ok(Proposed { proposals, kernel: None, bound, characteristics: traits, reasons })
     }
 
     fn modelled(&self, workload: &Workload, parameters: &Parameters) -> Option<f64> {
@@ -230,7 +231,9 @@ impl Proposes for CudaStrategy {
         if occupancy.blocks == 0 {
             return None;
         }
-        estimate(&self.machine(traits.dtype), &extent, &tile, occupancy.blocks).seconds()
+        let tensor = tensor_type(self.device.capability, traits.dtype, Accuracy::Exact);
+        let machine = self.machine(traits.dtype, tensor.filter(|_| extent.blocked));
+        estimate(&machine, &extent, &tile, occupancy.blocks).seconds()
     }
 
     fn book(&self) -> &Book {
@@ -263,6 +266,28 @@ fn lanes(capability: (u8, u8), dtype: DType) -> f64 {
         (9 | 10, 0) => 64.0,
         _ => 2.0,
     }
+}
+
+/// Multiply-adds of a multiprocessor's tensor cores in a clock, dense, sums in 32 bits (64 for f64): NVIDIA's architecture white papers
+/// of V100, T4, A100, GA102, H100, AD102 and Blackwell, peak rate ÷ (2 × multiprocessors × boost clock). `None` where
+/// they do not tell; the plain units' rate counts then.
+fn tensor_lanes(capability: (u8, u8), tensor: TensorType) -> Option<f64> {
+    // Of 16-bit floats; 8-bit integers go twice as fast and TF32 half as fast on every one of them.
+    let halves = match capability {
+        (7, 0..=5) => 512.0,
+        (8, 0) => 1024.0,
+        // GeForce cards halve the rate where sums have 32 bits; workstation cards of the same design do not.
+        (8, 6 | 9) | (12, _) => 256.0,
+        (9, 0) => 2048.0,
+        _ => return None,
+    };
+    let full = if matches!(capability, (8, 6 | 9) | (12, _)) { 2.0 * halves } else { halves };
+    Some(match tensor {
+        TensorType::F16 | TensorType::Bf16 => halves,
+        TensorType::Tf32 => halves / 2.0,
+        TensorType::Int8 => 2.0 * full,
+        TensorType::F64 => halves / 16.0,
+    })
 }
 
 /// Clocks until a result can be used: six before Volta, four since (NVIDIA's tuning guides for Pascal and Volta).
@@ -358,6 +383,54 @@ mod tests {
         let (_, plan) =
             ask(&matmul(256, 256, 256), &TuningConstraints { accuracy: reduced, ..Default::default() });
         assert_eq!(plan.tensor_cores, Some(TensorType::Tf32));
+    }
+
+    #[test]
+    fn tensor_cores_make_products_faster() {
+        let work = matmul(4096, 4096, 4096);
+        let seconds = |accuracy| {
+            let constraints = TuningConstraints { accuracy, ..Default::default() };
+            ask(&work, &constraints).0.best.expected.unwrap().seconds
+        };
+        assert!(seconds(Accuracy::Reduced) < 0.8 * seconds(Accuracy::Exact));
+        // 312 Tflop/s in f16 and 19.5 in f64 are what the A100's data sheet has.
+        let peak = |tensor| tensor_lanes((8, 0), tensor).unwrap() * 2.0 * 108.0 * 1.41e9;
+        assert!((peak(TensorType::F16) / 312e12 - 1.0).abs() < 0.01, "{}", peak(TensorType::F16));
+        assert!((peak(TensorType::F64) / 19.5e12 - 1.0).abs() < 0.01, "{}", peak(TensorType::F64));
+        assert_eq!(tensor_lanes((10, 3), TensorType::F16), None);
+    }
+
+    #[test]
+    fn the_state_of_the_gpu_counts_and_not_the_processors() {
+        let gpu = |temperature, throttle| crate::sensors::GpuState {
+            temperature: Some(temperature),
+            throttle: Some(throttle),
+            power: Some(250.0),
+            power_limit: Some(300.0),
+            ..Default::default()
+        };
+        let state = SystemState {
+            temperature: Some(95.0),
+            gpus: vec![gpu(60.0, vec![]), gpu(91.0, vec![crate::sensors::Throttle::Heat])],
+            ..Default::default()
+        };
+        let mut strategy = CudaStrategy::new(a100()).unwrap();
+        let work = matmul(64, 64, 65_536);
+        let mut ask = |gpu: usize, constraints: &TuningConstraints| {
+            strategy.tune_for_workload(&work, &state.of_gpu(gpu).unwrap(), constraints)
+        };
+        let cool = TuningConstraints { temperature: Some(80.0), ..Default::default() };
+        assert!(ask(0, &cool).is_ok(), "the processor is hot, this GPU is not");
+        let error = ask(1, &cool).unwrap_err().to_string();
+        assert_eq!(error, "temperature of at most 80 °C cannot be met; the nearest that can is 91 °C");
+        let none = TuningConstraints::default();
+        let split = |found: &TuningRecommendation| found.best.parameters.get(Knob::Split);
+        assert!(split(&ask(0, &none).unwrap()) > Some(1));
+        assert_eq!(split(&ask(1, &none).unwrap()), Some(1), "a throttled GPU saves power");
+        let capped = TuningConstraints { power: Some(300.0), ..Default::default() };
+        assert!(ask(0, &capped).is_ok(), "the card never draws more");
+        assert!(ask(0, &TuningConstraints { power: Some(200.0), ..Default::default() }).is_err());
+        assert_eq!(state.of_gpu(2), None);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::modelling::{Basis, Prediction};
 use crate::ops::{OperationKind, Parameters, Workload, WorkloadKey};
+use crate::tensor::DType;
 use crate::{Error, Result};
 
 /// What one run of a recommendation took.
@@ -82,6 +83,8 @@ pub(super) struct Book {
     tracks: FxHashMap<(WorkloadKey, Parameters), Track>,
     /// Logarithm of measured ÷ modelled time, by operation.
     residuals: FxHashMap<OperationKind, Running>,
+    /// What ran at all: where code is compiled for its parameters it is compiled now.
+    ran: FxHashSet<(OperationKind, DType, Parameters)>,
     optimisations: u64,
     overhead: Duration,
     reports: u64,
@@ -119,6 +122,8 @@ impl Book {
             return Ok(());
         };
         track.seconds.add(seconds.ln());
+        let dtype = feedback.workload.outputs().first().map_or(DType::F32, |o| o.dtype);
+        self.ran.insert((feedback.workload.kind(), dtype, feedback.parameters.clone()));
         if let Some(joules) = feedback.joules {
             track.watts.add(joules / seconds);
             self.joules += joules;
@@ -139,6 +144,11 @@ impl Book {
     pub fn failed(&self, workload: WorkloadKey, parameters: &Parameters) -> bool {
         // A point that has failed may be a bad one or a bad moment; once it failed more often than it ran it is out.
         self.track(workload, parameters).is_some_and(|t| f64::from(t.failures) > t.seconds.count)
+    }
+
+    /// Whether a point has run on any workload of an operation and type.
+    pub fn ran(&self, operation: OperationKind, dtype: DType, parameters: &Parameters) -> bool {
+        !self.ran.is_empty() && self.ran.contains(&(operation, dtype, parameters.clone()))
     }
 
     /// Watts that a point drew on a workload.

@@ -192,7 +192,7 @@ impl Estimate {
     }
 
     pub fn bound(&self) -> Option<Bound> {
-        self.terms.map(|terms| Bound::of(&terms))
+        self.terms.map(|terms| Bound::of(&terms, 1))
     }
 }
 

@@ -205,7 +205,7 @@ impl Proposes for MetalStrategy {
             });
         }
         let reasons = vec![format!("{:?}, {mode:?}", self.device.family)];
-        Ok(Proposed { proposals, bound, characteristics: traits, reasons })
+        Ok(Proposed { proposals, kernel: None, bound, characteristics: traits, reasons })
     }
 
     fn modelled(&self, workload: &Workload, parameters: &Parameters) -> Option<f64> {

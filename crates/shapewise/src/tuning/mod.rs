@@ -26,7 +26,8 @@ pub use crate::backends::cpu::MemoryPlan;
 pub use characteristics::{AccessPattern, Bound, Characteristics};
 pub use constraints::{Accuracy, ConstraintKind, OptimisationLevel, TuningConstraints, TuningError};
 pub use coordinator::{
-    Coordinator, Ranked, TunedWorkload, TuningBudget, TuningProgress, TuningReport, TuningTask,
+    Coordinator, Ranked, Start, StrategyCounts, TunedWorkload, TuningBudget, TuningProgress, TuningReport,
+    TuningTask,
 };
 pub use cpu::{CpuPlan, CpuStrategy};
 pub use cuda::{CudaDevice, CudaPlan, CudaStrategy, HostMemory, TensorType};

@@ -28,6 +28,13 @@ pub struct CacheCounts {
     pub misses: u64,
 }
 
+impl std::ops::AddAssign for CacheCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+    }
+}
+
 /// The strategies of some devices, and what they said.
 #[derive(Default)]
 pub struct Recommender {
@@ -40,6 +47,11 @@ impl Recommender {
     /// Without strategies.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// With some strategies.
+    pub fn of(strategies: Vec<Box<dyn BackendTuningStrategy>>) -> Self {
+        Self { strategies, ..Self::default() }
     }
 
     /// Adds a backend's strategy.
@@ -57,7 +69,7 @@ impl Recommender {
     ) -> Result<&TuningRecommendation, TuningError> {
         let state = rounded(state);
         let mut words = constraints.words();
-        words.extend(state_words(&state));
+        words.extend(state_words(&state, constraints));
         let key = (backend, workload.clone(), words);
         if self.kept.contains_key(&key) {
             self.counts.hits += 1;
@@ -84,6 +96,11 @@ impl Recommender {
         self.strategies.iter().find(|s| s.backend() == backend).map(|s| s.metrics())
     }
 
+    /// The same of every strategy.
+    pub fn all_metrics(&self) -> impl Iterator<Item = (BackendKind, TuningMetrics)> {
+        self.strategies.iter().map(|s| (s.backend(), s.metrics()))
+    }
+
     /// How often what was kept answered.
     pub fn counts(&self) -> CacheCounts {
         self.counts
@@ -104,11 +121,13 @@ fn rounded(state: &SystemState) -> SystemState {
     SystemState { load: step(state.load), own_load: step(state.own_load), ..state.clone() }
 }
 
-/// What recommendations depend on.
-fn state_words(state: &SystemState) -> Vec<u64> {
+/// What recommendations depend on: heat and power, which never stand still, only where a constraint asks for them.
+fn state_words(state: &SystemState, constraints: &TuningConstraints) -> Vec<u64> {
     let number = |x: Option<f64>| x.map_or([0, 0], |x| [1, x.to_bits()]);
     let truth = |x: Option<bool>| x.map_or(0, |x| 1 + u64::from(x));
-    let numbers = [state.load, state.own_load, state.temperature, state.power, state.power_limit];
+    let temperature = state.temperature.filter(|_| constraints.temperature.is_some());
+    let power = state.power.filter(|_| constraints.power.is_some());
+    let numbers = [state.load, state.own_load, temperature, power, state.power_limit];
     let mut words: Vec<u64> = numbers.into_iter().flat_map(number).collect();
     words.extend([
         truth(state.throttled),

@@ -70,6 +70,8 @@ pub struct Alternative {
 pub struct TuningRecommendation {
     /// The family of devices it is for.
     pub backend: BackendKind,
+    /// The kernel that the parameters belong to; `None` where the strategy knows no kernels, only what they must keep to.
+    pub kernel: Option<&'static str>,
     /// What is recommended.
     pub best: Alternative,
     /// The next best, best first.
@@ -101,6 +103,8 @@ pub(super) struct Proposal {
 /// What a backend makes of a request before anything was learned.
 pub(super) struct Proposed {
     pub proposals: Vec<Proposal>,
+    /// The kernel that they belong to.
+    pub kernel: Option<&'static str>,
     pub bound: Option<Bound>,
     pub characteristics: Characteristics,
     pub reasons: Vec<String>,
@@ -167,7 +171,7 @@ fn recommend<P: Proposes>(
     constraints: &TuningConstraints,
     proposed: Proposed,
 ) -> Result<TuningRecommendation, TuningError> {
-    let Proposed { proposals, bound, characteristics, mut reasons } = proposed;
+    let Proposed { proposals, kernel, bound, characteristics, mut reasons } = proposed;
     let key = workload.key();
     let (mut allowed, mut broken) = (Vec::with_capacity(proposals.len()), Vec::new());
     let mut failed = 0;
@@ -210,7 +214,8 @@ fn recommend<P: Proposes>(
         reasons.push(format!("{:.3e} s are expected, from what was {}", expected.seconds, expected.basis));
     }
     let alternatives = allowed.take(MOST_ALTERNATIVES).collect();
-    Ok(TuningRecommendation { backend: P::BACKEND, best, alternatives, bound, characteristics, reasons })
+    let backend = P::BACKEND;
+    Ok(TuningRecommendation { backend, kernel, best, alternatives, bound, characteristics, reasons })
 }
 
 fn nothing_left(backend: BackendKind, failed: usize) -> TuningError {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::testing::{device, matmul, relu, sum_of_rows, typed_matmul};
 use super::*;
+use crate::backends::cpu::schedule::Schedule;
 use crate::device::{BackendKind, DeviceInfo};
 use crate::ops::{Knob, Parameters, Workload};
-use crate::sensors::{PowerMode, SystemState};
+use crate::sensors::{PowerMode, Sensors, SystemState};
 use crate::tensor::DType;
 
 const REQUESTS: usize = 100_000;
@@ -129,6 +130,7 @@ const LIMITS: GpuLimits = GpuLimits {
     storage_binding: 128 << 20,
     buffer: 256 << 20,
     storage_bindings: 8,
+    alignment: 256,
     subgroup: Some((4, 32)),
     f16: true,
     u64: false,
@@ -330,11 +332,56 @@ fn heat_and_batteries_change_what_is_recommended() {
     };
     let mut strategy = CpuStrategy::new(device());
     let (workload, none) = (relu(&[1 << 22], None), TuningConstraints::default());
-    let mut ask = |state: &SystemState| {
-        strategy.tune_for_workload(&workload, state, &none).unwrap().best.parameters.threads()
+    let mut replay = trace.replay();
+    let mut ask = |_| {
+        let state = replay.sample();
+        strategy.tune_for_workload(&workload, &state, &none).unwrap().best.parameters.threads()
     };
-    let threads: Vec<usize> = trace.states.iter().map(&mut ask).collect();
+    let threads: Vec<usize> = (0..4).map(&mut ask).collect();
     assert_eq!(threads, [4, 1, 1, 2]);
+}
+
+#[test]
+fn recorded_states_change_schedules() {
+    let node = |id: usize| crate::device::NumaNode {
+        id,
+        cpus: vec![4 * id, 4 * id + 1, 4 * id + 2, 4 * id + 3],
+        memory: None,
+    };
+    let numa = DeviceInfo { numa: vec![node(0), node(1)], ..device() };
+    let fast = Some(PowerMode::Performance);
+    let state = |throttled, node| SystemState { throttled, node, power_mode: fast, ..Default::default() };
+    let trace = crate::sensors::Trace { states: vec![state(None, Some(0)), state(Some(true), Some(1))] };
+    let (even, none) = (relu(&[1 << 22], None), TuningConstraints::default());
+    let schedules = |device: DeviceInfo| {
+        let (mut strategy, mut replay) = (CpuStrategy::new(device), trace.clone().replay());
+        let ask = |_| {
+            let found = strategy.tune_for_workload(&even, &replay.sample(), &none).unwrap();
+            let BackendPlan::Cpu(plan) = found.best.plan else { panic!() };
+            plan.schedule
+        };
+        [0, 1].map(ask)
+    };
+    assert_eq!(schedules(device()), [Some(Schedule::Static), Some(Schedule::Guided)], "heat");
+    assert_eq!(schedules(numa), [Some(Schedule::Stealing); 2], "two nodes");
+}
+
+#[test]
+fn uneven_work_is_taken_piece_by_piece_unless_power_is_short() {
+    let rt = crate::Runtime::builder().threads(1).without_calibration().build().unwrap();
+    let dense = crate::Tensor::full(1.0f32, &[2048, 64]).unwrap();
+    let matrix = crate::ops::sparse::SparseMatrix::from_dense(&dense).unwrap();
+    let x = crate::Tensor::full(1.0f32, &[64]).unwrap();
+    let workload = rt.workloads(|rt| rt.sparse_matmul(&matrix, &x)).unwrap().remove(0);
+    let mut strategy = CpuStrategy::new(device());
+    let mut reason = |mode| {
+        let constraints = TuningConstraints { power_mode: Some(mode), ..Default::default() };
+        let found = strategy.tune_for_workload(&workload, &SystemState::default(), &constraints).unwrap();
+        found.reasons.iter().find(|why| why.contains("pieces fit Sparse")).cloned()
+    };
+    let schedules = [PowerMode::Performance, PowerMode::Saving].map(&mut reason);
+    let expected = ["Dynamic pieces fit Sparse access here", "Guided pieces fit Sparse access here"];
+    assert_eq!(schedules.map(Option::unwrap_or_default), expected);
 }
 
 #[test]

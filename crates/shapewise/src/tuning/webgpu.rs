@@ -9,7 +9,7 @@ use super::gpu::{Extent, Machine, Tile, estimate, tiles};
 use super::metal::frugal;
 use super::strategy::{BackendPlan, Proposal, Proposed, Proposes};
 use crate::device::{BackendKind, DeviceInfo};
-use crate::ops::{Parameters, Workload};
+use crate::ops::{OperationKind, Parameters, Workload};
 use crate::sensors::SystemState;
 use crate::tensor::DType;
 use crate::{Error, Result};
@@ -31,6 +31,8 @@ pub struct GpuLimits {
     pub buffer: u64,
     /// Storage bindings of one shader.
     pub storage_bindings: u32,
+    /// Bytes that the offset of a storage binding is a multiple of.
+    pub alignment: u32,
     /// Smallest and largest subgroup; `None` without subgroup operations.
     pub subgroup: Option<(u32, u32)>,
     /// Whether 16-bit floats can be computed with.
@@ -65,12 +67,12 @@ pub struct WebGpuPlan {
     pub subgroups: bool,
     /// Whether the kernel computes in 16-bit floats.
     pub f16: bool,
-    /// Bindings that the largest operand is cut into.
+    /// Pieces that the largest operand is cut into; a dispatch binds one piece of each operand.
     pub bindings: u64,
+    /// Whether the pipeline was compiled before: workgroup, tile and unrolling are part of a shader's code, and the device
+    /// keeps what it compiled, on disk as well where the adapter can.
+    pub compiled: bool,
 }
-
-/// Bytes that a binding's offset is a multiple of: the largest alignment the standard allows an adapter to ask for.
-const ALIGNMENT: u64 = 256;
 
 /// Tunes for one WebGPU adapter.
 #[derive(Debug)]
@@ -95,9 +97,19 @@ impl WebGpuStrategy {
 
     fn traits(&self, workload: &Workload) -> Result<(Characteristics, Extent), TuningError> {
         let wide = |dtype| matches!(dtype, DType::F64 | DType::C64 | DType::I64);
-        if let Some(operand) = workload.operands().iter().find(|o| wide(o.dtype)) {
+        // Indices that a reduction finds are 32-bit numbers on the device, whatever the host reads them as.
+        let index = |dtype| dtype == DType::I64 && workload.kind() == OperationKind::Reduce;
+        let inputs = workload.inputs().iter().find(|o| wide(o.dtype));
+        let outputs = || workload.outputs().iter().find(|o| wide(o.dtype) && !index(o.dtype));
+        if let Some(operand) = inputs.or_else(outputs) {
             let reason = "WGSL has no 64-bit numbers; cast to 32 bits or use the CPU".into();
             return Err(Error::Unsupported { what: format!("{} on WebGPU", operand.dtype), reason }.into());
+        }
+        let (needed, most) = (workload.operands().len(), self.limits.storage_bindings);
+        if needed > most as usize {
+            let what = format!("{needed} operands on WebGPU");
+            let reason = format!("the adapter binds {most} buffers at once; use the CPU");
+            return Err(Error::Unsupported { what, reason }.into());
         }
         let largest = workload.operands().iter().map(|o| o.bytes() as u64).max().unwrap_or(0);
         if largest > self.limits.buffer {
@@ -122,17 +134,21 @@ impl WebGpuStrategy {
             return None;
         }
         let (dispatch, dispatches) = dispatch(tile.groups(extent), limits.groups)?;
-        let whole = (limits.storage_binding / ALIGNMENT * ALIGNMENT).max(1);
-        let bindings = workload.operands().iter().map(|o| (o.bytes() as u64).div_ceil(whole)).max();
+        let step = u64::from(limits.alignment.max(1));
+        let whole = (limits.storage_binding / step * step).max(1);
+        let pieces = workload.operands().iter().map(|o| (o.bytes() as u64).div_ceil(whole)).max();
+        let bindings = pieces.unwrap_or(0).max(1);
         Some(WebGpuPlan {
             workgroup: [tile.x, tile.y, 1],
             dispatch,
-            dispatches,
+            // Each piece of an operand is bound for a dispatch of its own.
+            dispatches: dispatches.max(bindings),
             workgroup_memory: memory,
             // A group that is smaller than a subgroup leaves lanes idle that the operations would count.
             subgroups: limits.subgroup.is_some_and(|(_, most)| tile.threads().is_multiple_of(most)),
             f16: limits.f16 && dtype == DType::F16,
-            bindings: bindings.unwrap_or(0).max(1),
+            bindings,
+            compiled: false,
         })
     }
 }
@@ -171,17 +187,20 @@ impl Proposes for WebGpuStrategy {
         let single = Tile { x: 1, y: 1, rows: 1, columns: 1, depth: 0, split: 1 };
         let listed = tiles(&extent, mode, |_| 1).into_iter().map(|(tile, _)| tile);
         for tile in listed.chain([single]) {
-            let Some(plan) = self.plan(workload, &tile, &extent, traits.dtype) else { continue };
+            let Some(mut plan) = self.plan(workload, &tile, &extent, traits.dtype) else { continue };
             let found = estimate(&machine, &extent, &tile, 1);
             if found.order < least {
                 (least, bound) = (found.order, found.bound());
             }
             let parameters = tile.parameters(constraints.level);
+            plan.compiled = self.book.ran(workload.kind(), traits.dtype, &parameters);
+            // Compiling takes longer than any call: among equals the pipeline that is there already.
+            let fresh = if plan.compiled { 1.0 } else { 1.0 + 1e-3 };
             proposals.push(Proposal {
                 parameters,
                 plan: BackendPlan::WebGpu(plan),
                 seconds: found.seconds(),
-                order: found.order * frugal(mode, &tile),
+                order: found.order * frugal(mode, &tile) * fresh,
                 memory: traits.bytes as u64,
                 threads: 1,
             });
@@ -192,10 +211,15 @@ impl Proposes for WebGpuStrategy {
         }
         let limits = &self.limits;
         let reasons = vec![format!(
-            "at most {} invocations and {} bytes of a workgroup, {} workgroups along an axis, {mode:?}",
-            limits.invocations, limits.workgroup_memory, limits.groups
+            "at most {} invocations and {} bytes of a workgroup, {} workgroups along an axis, {} bindings at multiples \
+             of {} bytes, {mode:?}",
+            limits.invocations,
+            limits.workgroup_memory,
+            limits.groups,
+            limits.storage_bindings,
+            limits.alignment
         )];
-        Ok(Proposed { proposals, bound, characteristics: traits, reasons })
+        Ok(Proposed { proposals, kernel: None, bound, characteristics: traits, reasons })
     }
 
     fn modelled(&self, workload: &Workload, parameters: &Parameters) -> Option<f64> {
@@ -232,6 +256,7 @@ mod tests {
             storage_binding: 128 << 20,
             buffer: 256 << 20,
             storage_bindings: 8,
+            alignment: 256,
             subgroup: None,
             f16: false,
             u64: false,
@@ -289,6 +314,59 @@ mod tests {
         let error =
             strategy.tune_for_workload(&typed_matmul(8, 8, 8, DType::F64), &SystemState::default(), &none);
         assert!(error.unwrap_err().to_string().contains("64-bit"));
+    }
+
+    #[test]
+    fn bindings_follow_the_adapter() {
+        let none = TuningConstraints::default();
+        let binding = 1000;
+        let cut = |alignment| {
+            let limits = GpuLimits { storage_binding: binding, alignment, ..least() };
+            ask(limits, &relu(&[1920], None), &none).1
+        };
+        // 7680 bytes in bindings of 1000, of 992 or of 768.
+        assert_eq!([cut(1), cut(32), cut(256)].map(|plan| plan.bindings), [8, 8, 10]);
+        assert!(cut(256).dispatches >= 10, "one for each piece");
+        let few = GpuLimits { storage_bindings: 2, ..least() };
+        let mut strategy = WebGpuStrategy::new("adapter", few, GpuRates::default());
+        let state = SystemState::default();
+        assert!(strategy.tune_for_workload(&relu(&[8], None), &state, &none).is_ok());
+        let error = strategy.tune_for_workload(&matmul(8, 8, 8), &state, &none).unwrap_err().to_string();
+        assert!(error.contains("3 operands") && error.contains("binds 2 buffers"), "{error}");
+    }
+
+    #[test]
+    fn indices_of_extremes_are_found_on_the_device() {
+        let rt = crate::Runtime::builder().threads(1).without_calibration().build().unwrap();
+        let x = crate::Tensor::zeros(&[8, 64], DType::F32).unwrap();
+        let over = crate::ops::reduce::Over::from(-1);
+        let workload = rt.workloads(|rt| rt.argmax(&x, over)).unwrap().remove(0);
+        let (found, _) = ask(least(), &workload, &TuningConstraints::default());
+        assert_eq!(found.backend, BackendKind::WebGpu);
+    }
+
+    #[test]
+    fn a_compiled_pipeline_comes_first_among_equals() {
+        let (state, none) = (SystemState::default(), TuningConstraints::default());
+        let mut strategy = WebGpuStrategy::new("adapter", least(), GpuRates::default());
+        let ask = |strategy: &mut WebGpuStrategy| {
+            let found = strategy.tune_for_workload(&relu(&[1 << 20], None), &state, &none).unwrap();
+            let BackendPlan::WebGpu(plan) = found.best.plan.clone() else { panic!() };
+            (found, plan.compiled)
+        };
+        let (found, compiled) = ask(&mut strategy);
+        assert!(!compiled);
+        let other = found.alternatives[0].parameters.clone();
+        let feedback = crate::tuning::Feedback {
+            workload: relu(&[1 << 19], None),
+            parameters: other.clone(),
+            outcome: Ok(1e-3),
+            default_seconds: None,
+            joules: None,
+        };
+        strategy.update_from_feedback(&feedback).unwrap();
+        let (found, compiled) = ask(&mut strategy);
+        assert_eq!((found.best.parameters, compiled), (other, true));
     }
 
     #[test]

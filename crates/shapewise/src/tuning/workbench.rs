@@ -3,7 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use super::cpu::CpuStrategy;
 use super::search::Trial;
+use super::strategy::BackendTuningStrategy;
 use crate::Result;
 use crate::backends::cpu::{CpuDevice, Probe};
 use crate::device::DeviceInfo;
@@ -14,6 +16,11 @@ use crate::selection::Candidate;
 pub trait Workbench {
     /// What is known about it.
     fn info(&self) -> &DeviceInfo;
+
+    /// The strategies that say where to start on its backends; the CPU's where nothing else is said.
+    fn strategies(&self) -> Vec<Box<dyn BackendTuningStrategy>> {
+        vec![Box::new(CpuStrategy::new(self.info().clone()))]
+    }
 
     /// Every candidate of a workload at every point worth tuning, with what was measured of it; the first is what runs
     /// today.

@@ -102,6 +102,7 @@ fn strategies(runtime: &Runtime) -> Result<Vec<Box<dyn BackendTuningStrategy>>> 
         storage_binding: 128 << 20,
         buffer: 256 << 20,
         storage_bindings: 8,
+        alignment: 256,
         subgroup: None,
         f16: false,
         u64: false,
@@ -143,7 +144,12 @@ mod tests {
         let workloads = runtime.workloads(|rt| rt.argmax(&x, Over::from(-1))).unwrap();
         let overhead = measure(&runtime, &workloads).unwrap();
         let named = |name: &str| overhead.recommendation_us.iter().any(|(backend, ..)| backend == name);
-        assert!(named("cpu") && !named("webgpu"), "{:?}", overhead.recommendation_us);
+        assert!(named("cpu") && named("webgpu"), "{:?}", overhead.recommendation_us);
+        let x = Tensor::zeros(&[8, 64], DType::F64).unwrap();
+        let workloads = runtime.workloads(|rt| rt.max(&x, Over::from(-1))).unwrap();
+        let overhead = measure(&runtime, &workloads).unwrap();
+        let named = |name: &str| overhead.recommendation_us.iter().any(|(backend, ..)| backend == name);
+        assert!(named("cpu") && !named("webgpu"), "WGSL has no f64: {:?}", overhead.recommendation_us);
         assert!(overhead.snapshot_us > 0.0 && overhead.reading_us > 0.0);
     }
 }

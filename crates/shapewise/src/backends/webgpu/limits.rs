@@ -18,6 +18,7 @@ impl WebGpuLimits {
             storage_binding: limits.max_storage_buffer_binding_size,
             buffer: limits.max_buffer_size,
             storage_bindings: limits.max_storage_buffers_per_shader_stage,
+            alignment: limits.min_storage_buffer_offset_alignment,
             subgroup: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
             f16: features.contains(wgpu::Features::SHADER_F16),
             u64: features.contains(wgpu::Features::SHADER_INT64),

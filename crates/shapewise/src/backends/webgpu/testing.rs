@@ -65,6 +65,7 @@ static EVERYWHERE: WebGpuLimits = WebGpuLimits {
     storage_binding: 128 << 20,
     buffer: 256 << 20,
     storage_bindings: 8,
+    alignment: 256,
     subgroup: None,
     f16: false,
     u64: false,

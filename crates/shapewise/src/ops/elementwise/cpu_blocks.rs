@@ -9,12 +9,13 @@ use super::grid::Grid;
 use super::plan::{BLOCK, Place, Plan};
 use super::program::MAX_INPUTS;
 use super::{cost, program_of};
+use crate::backends::cpu::schedule::{self, Schedule};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
-    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
-    TensorDesc, Traffic, Variant, Workload,
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace,
+    Parameters, TensorDesc, Traffic, Variant, Workload,
 };
 use crate::tensor::DType;
 
@@ -60,7 +61,8 @@ impl Kernel for Blocks {
             "cpu_lines.rs",
             "formula.rs",
             "grid.rs",
-            "plan.rs"
+            "plan.rs",
+            "../../backends/cpu/schedule.rs"
         )
     }
 
@@ -78,6 +80,14 @@ impl Kernel for Blocks {
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
         cost::threads(workload, device)
+    }
+
+    fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        self.space(workload, device).scheduled()
+    }
+
+    fn schedules(&self) -> bool {
+        true
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
@@ -146,7 +156,8 @@ fn launch(isa: Isa, call: &Call<'_>) -> Result<(), KernelError> {
         // SAFETY: operands are valid for all of the workload, and part i has the i-th piece of scratch.
         unsafe { work.part(&part, i) };
     };
-    call.cpu().threads().run(threads, parts, &run);
+    let schedule = Schedule::from_number(call.parameters.get(Knob::Schedule));
+    schedule::run(call.cpu().threads(), threads, parts, schedule, &run);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use super::formula::Recognised;
 use super::grid::Grid;
 use super::program::MAX_INPUTS;
 use super::{Source, cost, program_of};
+use crate::backends::cpu::schedule::{self, Schedule};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
@@ -47,7 +48,13 @@ impl Kernel for Direct {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_direct.rs", "cpu_lines.rs", "formula.rs", "grid.rs")
+        source_hash!(
+            "cpu_direct.rs",
+            "cpu_lines.rs",
+            "formula.rs",
+            "grid.rs",
+            "../../backends/cpu/schedule.rs"
+        )
     }
 
     fn variant(&self) -> Variant {
@@ -74,6 +81,14 @@ impl Kernel for Direct {
             return threads;
         }
         threads.axis(Knob::Stream, &[1, 0])
+    }
+
+    fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        self.space(workload, device).scheduled()
+    }
+
+    fn schedules(&self) -> bool {
+        true
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
@@ -203,7 +218,8 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
     }
     let parts = Grid::parts(call.workload.outputs()[0].len(), threads);
     let shared = Shared(run);
-    call.cpu().threads().run(threads, parts, &|i| shared.call(&whole.part(i, parts)));
+    let schedule = Schedule::from_number(call.parameters.get(Knob::Schedule));
+    schedule::run(call.cpu().threads(), threads, parts, schedule, &|i| shared.call(&whole.part(i, parts)));
     Ok(())
 }
 

@@ -156,6 +156,10 @@ impl Kernel for Engine {
         usual.and(wide)
     }
 
+    fn schedules(&self) -> bool {
+        self.walk == Walk::Rows
+    }
+
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
         let plan = plan(workload);
         let (input, output) = (&workload.inputs()[0], &workload.outputs()[0]);

@@ -5,12 +5,13 @@ use super::cpu_problem::{Problem, attributes, by_entries, even, parts};
 use super::cpu_reference::TYPES;
 use super::cpu_vector::{Corner, Part, Stretch};
 use super::{Number, SparseFormat, by_type, cost, cpu_blocks, cpu_ell, cpu_scatter, cpu_turned, cpu_wide};
+use crate::backends::cpu::schedule::{self, Schedule};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
-    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
-    Traffic, Variant, Workload,
+    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace,
+    Parameters, Traffic, Variant, Workload,
 };
 
 /// How the work is walked and dealt out.
@@ -139,6 +140,15 @@ impl Kernel for Product {
         ParameterSpace::threads(device.threads)
     }
 
+    fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let usual = self.space(workload, device);
+        if self.schedules() { usual.scheduled() } else { usual }
+    }
+
+    fn schedules(&self) -> bool {
+        !matches!(self.way, Way::Merge | Way::Turned | Way::Scatter)
+    }
+
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
         let (x, y) = (&workload.inputs()[1], &workload.outputs()[0]);
         let (rows, n, dtype) = (y.shape[0], y.shape[1], x.dtype);
@@ -203,8 +213,12 @@ impl Product {
     fn run<T: Number>(&self, call: &Call<'_>, p: &Problem<'_, T>) -> Result<(), KernelError> {
         let (pool, threads, isa) = (call.cpu().threads(), call.parameters.threads(), self.isa);
         let each = parts(threads, p.rows);
+        let schedule = Schedule::from_number(call.parameters.get(Knob::Schedule));
+        let run = |pieces, piece: &(dyn Fn(usize) + Sync)| {
+            schedule::run(pool, threads, pieces, schedule, piece);
+        };
         match self.way {
-            Way::Rows | Way::Nonzeros => pool.run(threads, each * p.n, &|task| {
+            Way::Rows | Way::Nonzeros => run(each * p.n, &|task| {
                 let (column, part) = (task / each, task % each);
                 let rows = if self.way == Way::Rows {
                     even(p.rows, part, each)
@@ -214,7 +228,7 @@ impl Product {
                 T::dispatch_narrow(isa, Part { problem: p, column, rows });
             }),
             Way::Merge => return self.merge(call, p, each),
-            Way::Wide => pool.run(threads, each, &|part| {
+            Way::Wide => run(each, &|part| {
                 let rows = if p.format == SparseFormat::Ell {
                     even(p.rows, part, each)
                 } else {
@@ -222,13 +236,13 @@ impl Product {
                 };
                 T::dispatch(isa, cpu_wide::Rows { problem: p, rows });
             }),
-            Way::Ell => pool.run(threads, each * p.n, &|task| {
+            Way::Ell => run(each * p.n, &|task| {
                 let (column, rows) = (task / each, even(p.rows, task % each, each));
                 T::dispatch_narrow(isa, cpu_ell::Part { problem: p, column, rows });
             }),
             Way::Blocks => {
                 let each = parts(threads, p.offsets.len() - 1);
-                pool.run(threads, each, &|part| {
+                run(each, &|part| {
                     T::dispatch(
                         isa,
                         cpu_blocks::Part { problem: p, lines: by_entries(p.offsets, part, each) },

@@ -35,6 +35,8 @@ pub struct Point {
     pub known: Option<(f64, u32)>,
     /// Why it must not be tried: it failed or was wrong before.
     pub refused: Option<String>,
+    /// Whether a strategy says to start here: it is tried together with the default.
+    pub start: bool,
 }
 
 /// How points are picked.

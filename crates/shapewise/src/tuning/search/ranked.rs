@@ -7,6 +7,9 @@ use super::{Run, Stop};
 const FIRST: usize = 3;
 /// Points of each further batch.
 const BATCH: usize = 2;
+/// Batches that must bring nothing before a search that expects nothing more ends: a surrogate of a few noisy times is
+/// often surer than it should be.
+const PATIENCE: usize = 3;
 
 pub(super) fn run(run: &mut Run<'_>) -> Stop {
     if run.points.is_empty() {
@@ -14,6 +17,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Stop {
     }
     first(run);
     let space = Coordinates::of(run.points);
+    let mut idle = 0;
     loop {
         if let Some(stop) = run.ended() {
             return stop;
@@ -24,12 +28,29 @@ pub(super) fn run(run: &mut Run<'_>) -> Stop {
         if new.is_empty() {
             return Stop::Exhausted;
         }
-        let Some(batch) = next(&space, measured, &new, run) else { return Stop::Settled };
+        let before = run.best().and_then(|p| run.seconds(p));
+        let worth = worth(run, before.unwrap_or(f64::INFINITY));
+        let batch = match next(&space, measured.clone(), &new, run, worth) {
+            Some(batch) => batch,
+            // Nobody pays for these trials by the call, so a surrogate that expects nothing has to be right more than once.
+            None if run.settings.calls.is_none() && idle < PATIENCE => {
+                idle += 1;
+                match next(&space, measured, &new, run, 0.0) {
+                    Some(batch) => batch,
+                    None => return Stop::Settled,
+                }
+            }
+            None => return Stop::Settled,
+        };
         run.trials(&batch);
+        let after = run.best().and_then(|p| run.seconds(p));
+        if after.zip(before).is_some_and(|(after, before)| after < before * (1.0 - worth)) {
+            idle = 0;
+        }
     }
 }
 
-/// The default and those that the models alone put first, one of each kernel before a second of any. Where the default uses
+/// The default, where the strategies say to start, and those that the models alone put first, one of each kernel before a second of any. Where the default uses
 /// several threads the best of those with one comes along: models know nothing of what else the cores do.
 fn first(run: &mut Run<'_>) {
     let seconds = |p: usize| run.points[p].predicted.unwrap_or(f64::INFINITY);
@@ -44,13 +65,20 @@ fn first(run: &mut Run<'_>) {
     });
     let known = run.best().is_some();
     let mut batch: Vec<usize> = if run.is_new(0) { vec![0] } else { Vec::new() };
-    let room = run.settings.trials.min(if known { batch.len() } else { FIRST + 1 });
+    let starts: Vec<usize> =
+        (1..run.points.len()).filter(|&p| run.points[p].start && run.is_new(p)).collect();
+    let usual = if known { batch.len() } else { FIRST + 1 };
     let threads = |p: usize| run.points[p].parameters.threads();
     let singles = heads.iter().chain(&rest).copied().filter(|&p| threads(0) > 1 && threads(p) == 1);
     let single = singles.min_by(|&a, &b| seconds(a).total_cmp(&seconds(b)));
     batch.extend(single);
     batch.extend(heads.into_iter().chain(rest).filter(|&p| p != 0 && Some(p) != single));
-    batch.truncate(room);
+    batch.truncate(usual);
+    // A start takes no other's place, only its own earlier in the list, in case there is room for few.
+    let default = batch.iter().copied().filter(|&p| p == 0);
+    let others = batch.iter().copied().filter(|p| *p != 0 && !starts.contains(p));
+    let mut batch: Vec<usize> = default.chain(starts.iter().copied()).chain(others).collect();
+    batch.truncate(run.settings.trials);
     run.trials(&batch);
 }
 
@@ -60,6 +88,7 @@ fn next(
     mut measured: Vec<(usize, f64)>,
     new: &[usize],
     run: &Run<'_>,
+    worth: f64,
 ) -> Option<Vec<usize>> {
     let best = measured.iter().map(|m| m.1).fold(f64::INFINITY, f64::min);
     let mut batch = Vec::new();
@@ -75,7 +104,7 @@ fn next(
         let gains = left.map(|p| (p, fit.expected_gain(p, best)));
         // Turned round, because `min_by` keeps the first of equals: the kernels' own order.
         let Some((point, gain)) = gains.min_by(|a, b| b.1.total_cmp(&a.1)) else { break };
-        if gain < worth(run, best.exp()) {
+        if gain < worth {
             break;
         }
         // The next one is picked as if this one came out as expected, so that a batch is spread out.

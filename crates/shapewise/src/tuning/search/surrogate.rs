@@ -192,7 +192,7 @@ mod tests {
 
     fn point(kernel: usize, block: u32, predicted: f64) -> Point {
         let parameters = Parameters::new().with(Knob::BlockK, block);
-        Point { kernel, parameters, predicted: Some(predicted), known: None, refused: None }
+        Point { kernel, parameters, predicted: Some(predicted), known: None, refused: None, start: false }
     }
 
     #[test]
@@ -224,6 +224,7 @@ mod tests {
             predicted: Some(predicted),
             known: None,
             refused: None,
+            start: false,
         };
         // Two kernels on two threads take five times what the models say, as beside another busy program.
         let points = [on(0, 2, 1.0), on(1, 2, 1.1), on(0, 1, 2.0), on(1, 1, 2.2)];

@@ -55,6 +55,7 @@ fn space() -> (Vec<Point>, Vec<f64>) {
                         predicted: Some(predicted),
                         known: None,
                         refused: None,
+                        start: false,
                     });
                     times.push(true_time);
                 }
