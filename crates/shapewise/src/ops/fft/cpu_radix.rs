@@ -75,8 +75,8 @@ fn four<T: Float, S: Lanes<T>>(s: S, x: [Pair<S::V>; 4]) -> [Pair<S::V>; 4] {
 
 #[inline(always)]
 pub(super) fn dft4<T: Float, S: Lanes<T>>(s: S, x: &mut [Pair<S::V>]) {
-    let y = four(s, [x[0], x[1], x[2], x[3]]);
-    x[..4].copy_from_slice(&y);
+    // One by one: a copy of the slice would go through memory.
+    [x[0], x[1], x[2], x[3]] = four(s, [x[0], x[1], x[2], x[3]]);
 }
 
 /// Two transforms of four whose results are combined; products with √½ are fused into the last sums.
@@ -132,10 +132,7 @@ pub(super) fn dft16<T: Float, S: Lanes<T>>(s: S, x: &mut [Pair<S::V>]) {
     let turned = mul(s, rows[3][3], w1);
     rows[3][3] = Pair { re: s.neg(turned.re), im: s.neg(turned.im) };
     for k in 0..4 {
-        let y = four(s, [rows[0][k], rows[1][k], rows[2][k], rows[3][k]]);
-        for (j, y) in y.into_iter().enumerate() {
-            x[k + 4 * j] = y;
-        }
+        [x[k], x[k + 4], x[k + 8], x[k + 12]] = four(s, [rows[0][k], rows[1][k], rows[2][k], rows[3][k]]);
     }
 }
 
@@ -143,7 +140,8 @@ pub(super) fn dft16<T: Float, S: Lanes<T>>(s: S, x: &mut [Pair<S::V>]) {
 #[inline(always)]
 fn dft_odd<T: Float, S: Lanes<T>, const R: usize>(s: S, x: &mut [Pair<S::V>; R], odd: &[T]) {
     let zero = Pair { re: s.splat(T::ZERO), im: s.splat(T::ZERO) };
-    let (mut sums, mut differences, first) = ([zero; R], [zero; R], x[0]);
+    // Filled with what is there: zeros would be written to memory first.
+    let (mut sums, mut differences, first) = (*x, *x, x[0]);
     let mut total = first;
     for j in 1..=R / 2 {
         sums[j] = add(s, x[j], x[R - j]);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use num_complex::Complex;
-use shapewise_rustfft::{Kind, Number, Plan};
+use shapewise_rustfft::{Fft, Kind, Number, Plan};
 
 use super::FftKind;
 use super::geometry::{Along, Geometry};
@@ -16,7 +16,8 @@ use crate::ops::{
 };
 use crate::tensor::DType;
 
-/// One line after the other, copied to neighbouring memory and back; lines are shared between threads.
+/// One line after the other, complex neighbours from where they lie to where they belong, others copied to neighbouring memory
+/// and back; lines are shared between threads.
 pub(super) struct RustFft;
 
 pub(super) static RUSTFFT: RustFft = RustFft;
@@ -94,8 +95,11 @@ fn kind(kind: FftKind) -> Kind {
     }
 }
 
-/// Complex numbers of scratch: a line (two for real transforms) and what the crate needs.
-fn scratch_of<T: Number>(plan: &Plan<T>, n: usize) -> usize {
+/// Complex numbers of scratch: what the crate needs, and for lines that are copied one of them (two for real transforms).
+fn scratch_of<T: Number>(plan: &Plan<T>, n: usize, straight: bool) -> usize {
+    if let (Plan::Complex(plan), true) = (plan, straight) {
+        return plan.get_immutable_scratch_len();
+    }
     let lines = if matches!(plan, Plan::Complex(_)) { n } else { n + 1 + n / 2 + 1 };
     lines + plan.scratch()
 }
@@ -125,17 +129,17 @@ fn run<T: Number + Float>(call: &Call<'_>, geometry: &Geometry) -> Result<(), Ke
         let scale = if i == 0 { geometry.scale } else { 1.0 };
         let lines: usize = others.iter().map(|a| a.size).product();
         let threads = call.parameters.threads().min(lines).max(1);
-        let each = scratch_of(&plan, along.n).next_multiple_of(8);
+        let straight = x != y.cast_const() && along.input == 1 && along.output == 1;
+        let each = scratch_of(&plan, along.n, straight).next_multiple_of(8);
         let mut scratch = call.cpu().scratch(each * threads * size_of::<Complex<T>>())?;
         let memory = Memory { x, y, scratch: scratch.as_mut_ptr() };
         let failed = std::sync::atomic::AtomicBool::new(false);
         call.cpu().threads().run(threads, threads, &|task| {
             let memory = &memory;
             let range = lines * task / threads..lines * (task + 1) / threads;
-            // SAFETY: the pool's memory is aligned, and every task has `each` numbers of its own.
+            // SAFETY: the pool's memory is aligned and was written before, and every task has `each` numbers of its own.
             let scratch = unsafe {
                 let start = memory.scratch.cast::<Complex<T>>().add(each * task);
-                start.write_bytes(0, each);
                 std::slice::from_raw_parts_mut(start, each)
             };
             for line in range {
@@ -143,7 +147,17 @@ fn run<T: Number + Float>(call: &Call<'_>, geometry: &Geometry) -> Result<(), Ke
                 let to = offset(&others, line, |a| a.output);
                 let along = if first { *along } else { Along { input: along.output, ..*along } };
                 // SAFETY: the line lies inside the operands.
-                let right = unsafe { transform(&plan, along, memory, [from, to], scale, scratch) };
+                let right = unsafe {
+                    match &plan {
+                        Plan::Complex(plan) if straight => {
+                            let x = memory.x.cast::<Complex<T>>().offset(from);
+                            let y = memory.y.cast::<Complex<T>>().offset(to);
+                            move_line(&**plan, along.n, [x.cast_mut(), y], scale, scratch);
+                            true
+                        }
+                        plan => transform(plan, along, memory, [from, to], scale, scratch),
+                    }
+                };
                 if !right {
                     failed.store(true, std::sync::atomic::Ordering::Relaxed);
                 }
@@ -162,6 +176,26 @@ fn others(geometry: &Geometry, except: usize) -> AxisList {
     let rest = geometry.axes.iter().enumerate().filter(|(i, _)| *i != except);
     let rest = rest.map(|(_, a)| Axis { size: a.to, input: a.input, output: a.output });
     geometry.batch.iter().copied().chain(rest).collect()
+}
+
+/// One line of neighbours, straight from the first place to the second.
+///
+/// # Safety
+/// Both places have `n` elements and do not overlap.
+unsafe fn move_line<T: Number + Float>(
+    plan: &dyn Fft<T>,
+    n: usize,
+    [x, y]: [*mut Complex<T>; 2],
+    scale: f64,
+    scratch: &mut [Complex<T>],
+) {
+    // SAFETY: the caller's promise.
+    let (x, y) = unsafe { (std::slice::from_raw_parts(x, n), std::slice::from_raw_parts_mut(y, n)) };
+    plan.process_immutable_with_scratch(x, y, scratch);
+    if scale != 1.0 {
+        let factor = <T as Float>::from_f64(scale);
+        y.iter_mut().for_each(|z| *z = Complex::new(z.re * factor, z.im * factor));
+    }
 }
 
 /// One line through scratch; false if the crate refuses.

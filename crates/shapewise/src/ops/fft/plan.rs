@@ -67,12 +67,15 @@ pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
     let mut all = Vec::new();
     if let Some(factors) = factors(n) {
         let fits = n.is_multiple_of(lanes) && n / lanes >= lanes;
-        let along = if fits { orders(n / lanes) } else { Vec::new() }.into_iter().map(Plan::Along);
-        let steps = four_steps(n, lanes);
+        let mut along = if fits { orders(n / lanes) } else { Vec::new() }.into_iter().map(Plan::Along);
+        let mut steps = four_steps(n, lanes).into_iter();
         if n >= LONG {
             all.extend(steps);
             all.extend(along);
         } else {
+            // A matrix stays in a nearer cache, which may be worth more than another order of the factors.
+            all.extend(along.next());
+            all.extend(steps.next());
             all.extend(along);
             all.extend(steps);
         }
