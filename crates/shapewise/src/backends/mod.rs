@@ -48,7 +48,17 @@ fn hardware() -> Vec<Arc<dyn Kernel>> {
     })
 }
 
-#[cfg(feature = "webgpu")]
+#[cfg(all(feature = "webgpu", target_family = "wasm"))]
+fn on_webgpu(_: bool) -> webgpu::Result<Vec<Arc<dyn Kernel>>> {
+    Err(webgpu::WebGpuError::Unsupported {
+        what: "to open a device while a runtime is built",
+        reason:
+            "browsers open devices only asynchronously; use `open_async` and run kernels on the device itself"
+                .into(),
+    })
+}
+
+#[cfg(all(feature = "webgpu", not(target_family = "wasm")))]
 fn on_webgpu(software: bool) -> webgpu::Result<Vec<Arc<dyn Kernel>>> {
     let device = webgpu::shared_device(software)?;
     let kernels = crate::ops::OperationKind::ALL.iter().flat_map(|o| o.webgpu_kernels()).copied();

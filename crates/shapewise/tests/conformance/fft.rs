@@ -98,7 +98,7 @@ fn fft() {
 #[test]
 fn webgpu_fft() {
     let Some(mut suite) = webgpu::suite(OperationKind::Fft, 1, webgpu::FUNCTIONS) else { return };
-    each_again(24, cases(), |case| {
+    each_again(30, cases(), |case| {
         check(&mut suite, &Case { double: false, grade: webgpu::normal(case.grade), ..case })
     });
     // The others are choosy; the unit tests bring what they take.

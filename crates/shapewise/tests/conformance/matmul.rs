@@ -188,7 +188,7 @@ fn layers_of_networks() {
 #[test]
 fn webgpu_products() {
     let Some(mut suite) = webgpu::suite(OperationKind::Matmul, 1, webgpu::FUNCTIONS) else { return };
-    each_again(30, cases(), |case| {
+    each_again(40, cases(), |case| {
         let dtype = webgpu::shorter(case.dtype);
         let grades = case.grades.map(|grade| webgpu::within(dtype, grade));
         check(&mut suite, &Case { dtype, grades, ..case })

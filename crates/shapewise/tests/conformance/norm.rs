@@ -121,7 +121,7 @@ fn layers_of_networks() {
 #[test]
 fn webgpu_norms() {
     let Some(mut suite) = webgpu::suite(OperationKind::Norm, 2, webgpu::FUNCTIONS) else { return };
-    each_again(24, cases(), |case| {
+    each_again(36, cases(), |case| {
         let (dtype, weights) = (webgpu::shorter(case.dtype), webgpu::shorter(case.weights));
         check(&mut suite, &Case { dtype, weights, grade: webgpu::normal(case.grade), ..case })
     });

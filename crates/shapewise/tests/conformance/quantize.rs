@@ -115,7 +115,7 @@ fn quantize() {
 #[test]
 fn webgpu_quantize() {
     let Some(mut suite) = webgpu::suite(OperationKind::Quantize, 5, webgpu::FLUSHED) else { return };
-    each_again(40, conversions(), |case| convert(&mut suite, &case));
+    each_again(60, conversions(), |case| convert(&mut suite, &case));
     suite.finish();
 }
 

@@ -64,7 +64,7 @@ fn softmax() {
 #[test]
 fn webgpu_softmax() {
     let Some(mut suite) = webgpu::suite(OperationKind::Softmax, 2, webgpu::FUNCTIONS) else { return };
-    each_again(24, cases(), |case| {
+    each_again(36, cases(), |case| {
         let (dtype, grade) = (webgpu::shorter(case.dtype), webgpu::normal(case.grade));
         check(&mut suite, &Case { dtype, grade, ..case })
     });

@@ -204,7 +204,7 @@ fn sparse() {
 #[test]
 fn webgpu_sparse() {
     let Some(mut suite) = webgpu::suite(OperationKind::Sparse, 2, webgpu::FLUSHED) else { return };
-    each_again(40, cases(), |case| {
+    each_again(50, cases(), |case| {
         check(&mut suite, &Case { dtype: DType::F32, grade: webgpu::normal(case.grade), ..case })
     });
     // The others are choosy; the unit tests bring what they take.

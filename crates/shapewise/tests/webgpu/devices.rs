@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use shapewise::backends::webgpu::{PowerPreference, WebGpuBackend, WebGpuDevice, WebGpuError};
+use shapewise::backends::webgpu::{PowerPreference, WebGpuBackend, WebGpuDevice, WebGpuError, wgpu};
 use shapewise::device::{Backend, BackendKind, Device};
 
 use crate::{INCREMENT, backend, builder, device};
@@ -38,6 +38,29 @@ fn adapters_are_found_by_place_and_name() {
     let error = builder().adapter(99).build().err().unwrap();
     assert!(error.to_string().contains(&adapters[0].name), "{error}");
     assert!(matches!(builder().adapter_named("no such GPU").build(), Err(WebGpuError::NoAdapter { .. })));
+}
+
+#[test]
+fn in_debug_mode_what_is_refused_is_reported_with_its_label() {
+    let Some(backend) = backend(builder().debug(true)) else { return };
+    let device = backend.initialise().unwrap();
+    assert!(works(&device));
+    // Something that our own checks never see, by way of wgpu's device: memory that is mapped cannot be bound.
+    let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::STORAGE;
+    let label = Some("a buffer that cannot be");
+    let descriptor = wgpu::BufferDescriptor { label, size: 16, usage, mapped_at_creation: false };
+    drop(device.wgpu().0.create_buffer(&descriptor));
+    let error = device.allocate(4).err().unwrap();
+    assert!(matches!(error, WebGpuError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("a buffer that cannot be"), "{error}");
+    // A scope of our own: the pipeline's label is the kernel's.
+    let twice = "
+@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(1) fn main() { x[0] = 1u; }
+@compute @workgroup_size(1) fn again() { x[0] = 2u; }";
+    let error = device.create_kernel("two ways in", twice, &[]).err().unwrap();
+    assert!(error.to_string().contains("two ways in"), "{error}");
+    assert!(works(&device), "it goes on working");
 }
 
 #[test]

@@ -54,6 +54,7 @@ impl Topology {
 }
 
 /// The names of those features that the CPU has.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! detected {
     ($detect:ident: $($name:tt)*) => {
         [$(($name, std::arch::$detect!($name))),*]

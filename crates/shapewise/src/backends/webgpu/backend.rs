@@ -7,6 +7,7 @@ use super::error::{Result, WebGpuError};
 use super::info::{AdapterInfo, AdapterKind};
 use super::options::{Options, PowerPreference, Wanted, WebGpuBackendBuilder};
 use crate::device::{Backend, BackendKind, DeviceInfo};
+#[cfg(not(target_family = "wasm"))]
 use crate::store::{CalibrationFiles, cache_directory};
 
 /// Whatever Vulkan, Metal, DirectX 12 or a browser reaches.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::device::WebGpuDevice;
-use super::error::Result;
+use super::error::{Result, WebGpuError};
 use super::kernels::WgslKernel;
 use super::pool::Buffer;
 use crate::device::{ArithmeticPeak, BandwidthPeak, Calibration, Fingerprint, Level, Peaks};
@@ -95,6 +95,10 @@ pub struct Overheads {
 impl WebGpuDevice {
     /// Measures the device, or takes its peaks from the files if it was measured before; about a second.
     pub fn calibrate(&mut self, files: Option<&CalibrationFiles>) -> Result<()> {
+        if cfg!(target_family = "wasm") {
+            let reason = "WebAssembly has no clock and cannot wait".into();
+            return Err(WebGpuError::Unsupported { what: "a calibration", reason });
+        }
         let fingerprint = Fingerprint::of(&self.info);
         let kept = files.and_then(|files| files.load(&fingerprint)).map(|kept| kept.peaks);
         let overheads = self.measure_overheads()?;

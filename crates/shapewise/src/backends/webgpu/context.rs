@@ -118,6 +118,10 @@ impl Context {
     /// Waits for a submission, or for all of them.
     pub fn wait(&self, submission: Option<wgpu::SubmissionIndex>, timeout: Option<Duration>) -> Result<()> {
         self.check()?;
+        if cfg!(target_family = "wasm") {
+            let reason = "nothing may block in a browser; await the submission, or use `read_async`".into();
+            return Err(WebGpuError::Unsupported { what: "to wait", reason });
+        }
         let waited = self.device.poll(wgpu::PollType::Wait { submission_index: submission, timeout });
         match waited {
             Ok(_) => self.check(),

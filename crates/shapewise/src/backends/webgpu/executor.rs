@@ -246,6 +246,10 @@ impl<'d> Batch<'d> {
 
     /// Gives the work to the device, waits, and returns the time of each dispatch by the device's clock.
     pub fn time(self) -> Result<Vec<Duration>> {
+        if cfg!(target_family = "wasm") {
+            let reason = "WebAssembly has no clock and cannot wait; use the browser's own profiler".into();
+            return Err(WebGpuError::Unsupported { what: "to time kernels", reason });
+        }
         let (_, timed) = self.give(Some(self.device.clock()))?;
         let mut times = Vec::with_capacity(self.steps.len());
         for timed in timed {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::cpu_weights::Problem;
-use super::weights::{LANES, PANEL, group};
+use super::weights::{LANES, group};
 use crate::backends::cpu::simd::Isa;
 
 /// The most rows at once: sums and parts of sums fill the registers.
@@ -127,7 +127,8 @@ mod avx2 {
     use std::arch::x86_64::*;
     use std::ops::Range;
 
-    use super::{BlockWalk, LANES, PANEL, Problem, Rows};
+    use super::super::weights::PANEL;
+    use super::{BlockWalk, LANES, Problem, Rows};
 
     /// How far ahead words are asked for: a few hundred nanoseconds of work.
     const AHEAD: usize = 2048;
