@@ -96,8 +96,8 @@ impl DeviceKernel {
     /// Whether the kernel takes every piece; all but the last are alike.
     fn takes(&self, pieces: &[Piece]) -> Result<(), Refusals> {
         let limits = self.device.limits();
-        let ends = [pieces.first(), pieces.last()].into_iter().flatten();
-        ends.map(|piece| self.kernel.supports(&piece.workload, limits)).collect()
+        let mut ends = [pieces.first(), pieces.last()].into_iter().flatten();
+        ends.try_for_each(|piece| self.kernel.supports(&piece.workload, limits))
     }
 
     /// The parameters, or the favourite where a piece does not have this point.

@@ -25,8 +25,8 @@ struct Axis {
 type Cut = Vec<Option<Axis>>;
 
 /// An axis of which every element is a unit.
-fn along(axis: usize) -> Option<Axis> {
-    Some(Axis { axis, each: 1 })
+fn along(axis: usize) -> Axis {
+    Axis { axis, each: 1 }
 }
 
 /// Whether a binding takes every operand.
@@ -65,7 +65,7 @@ pub fn pieces(workload: &Workload, most: u64) -> Option<Vec<Piece>> {
 fn cuts(workload: &Workload) -> Vec<Cut> {
     let (inputs, y) = (workload.inputs().len(), &workload.outputs()[0]);
     let rank = y.shape.len();
-    let everywhere = |axis: usize| vec![along(axis); inputs + 1];
+    let everywhere = |axis: usize| vec![Some(along(axis)); inputs + 1];
     // The first input and the output have these axes, the other inputs belong to all parts.
     let leading = |count: usize| (0..count).map(|axis| outer(inputs, axis)).collect::<Vec<_>>();
     match workload.operation() {
@@ -90,7 +90,7 @@ fn cuts(workload: &Workload) -> Vec<Cut> {
             }));
             let mut columns = everywhere(rank - 1);
             columns[0] = None;
-            columns[2..inputs].fill(along(0));
+            columns[2..inputs].fill(Some(along(0)));
             cuts.push(columns);
             cuts
         }
@@ -101,8 +101,8 @@ fn cuts(workload: &Workload) -> Vec<Cut> {
         Operation::Quantize(_) => conversions(workload),
         // Columns of the dense operand, of what is added, and of the result.
         Operation::Sparse(_) => {
-            let mut cut = vec![None, along(1), None, None];
-            cut.resize(inputs + 1, along(1));
+            let mut cut = vec![None, Some(along(1)), None, None];
+            cut.resize(inputs + 1, Some(along(1)));
             vec![cut]
         }
         _ => Vec::new(),
@@ -112,8 +112,8 @@ fn cuts(workload: &Workload) -> Vec<Cut> {
 /// The first input and the output along this axis, the other inputs whole.
 fn outer(inputs: usize, axis: usize) -> Cut {
     let mut cut = vec![None; inputs + 1];
-    cut[0] = along(axis);
-    cut[inputs] = along(axis);
+    cut[0] = Some(along(axis));
+    cut[inputs] = Some(along(axis));
     cut
 }
 
@@ -121,12 +121,12 @@ fn outer(inputs: usize, axis: usize) -> Cut {
 fn rows_of_a_layer(attributes: RnnAttributes) -> Cut {
     let states = if attributes.cell == Cell::Lstm { 2 } else { 1 };
     let weights = if attributes.bias { 4 } else { 2 };
-    let mut cut = vec![along(1)];
-    cut.extend(vec![along(0); states]);
+    let mut cut = vec![Some(along(1))];
+    cut.extend(vec![Some(along(0)); states]);
     cut.extend(vec![None; weights]);
-    cut.extend(attributes.lengths.then_some(along(0)));
-    cut.push(along(1));
-    cut.extend(vec![along(0); states]);
+    cut.extend(attributes.lengths.then_some(Some(along(0))));
+    cut.push(Some(along(1)));
+    cut.extend(vec![Some(along(0)); states]);
     cut
 }
 
@@ -136,7 +136,7 @@ fn rows_of_integers(workload: &Workload, attributes: IntegerMatmulAttributes) ->
     let mut cuts: Vec<Cut> = (0..rank - 2)
         .map(|axis| {
             let mut cut = outer(inputs.len(), axis);
-            cut[1] = along(axis);
+            cut[1] = Some(along(axis));
             cut
         })
         .collect();

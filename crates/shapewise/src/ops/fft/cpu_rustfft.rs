@@ -194,7 +194,9 @@ unsafe fn move_line<T: Number + Float>(
     plan.process_immutable_with_scratch(x, y, scratch);
     if scale != 1.0 {
         let factor = <T as Float>::from_f64(scale);
-        y.iter_mut().for_each(|z| *z = Complex::new(z.re * factor, z.im * factor));
+        for z in y {
+            *z = Complex::new(z.re * factor, z.im * factor);
+        }
     }
 }
 
