@@ -31,7 +31,7 @@ fn every_cell_both_ways() {
         for (reverse, bias, lengths) in
             [(false, true, false), (true, false, false), (false, true, true), (true, true, true)]
         {
-            let attributes = RnnAttributes { cell, reverse, bias, lengths };
+            let attributes = RnnAttributes { cell, reverse, bias, lengths, kept: None };
             for sizes in [[5, 3, 4, 6], [1, 1, 1, 1], [4, 2, 9, 17]] {
                 assert!(agree(WEBGPU_KERNELS, &workload(attributes, sizes)) > 0, "{attributes} {sizes:?}");
             }
@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn any_shape(steps in 1usize..8, batch in 1usize..5, input in 1usize..20, hidden in 1usize..20, cell in 0usize..4, bias: bool) {
-        let attributes = RnnAttributes { cell: Cell::ALL[cell], reverse: false, bias, lengths: false };
+        let attributes = RnnAttributes { cell: Cell::ALL[cell], reverse: false, bias, lengths: false, kept: None };
         prop_assert!(agree(WEBGPU_KERNELS, &workload(attributes, [steps, batch, input, hidden])) > 0);
     }
 }
