@@ -28,6 +28,7 @@ fn _shapewise(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<fft::Fft>()?;
     module.add_class::<conv::PyConvWeights>()?;
     module.add_class::<quantize::PyWeights>()?;
+    module.add_class::<rnn::PyPackedRnn>()?;
     module.add_class::<sparse::Sparse>()?;
     module.add_class::<sparse::Matrix>()
 }

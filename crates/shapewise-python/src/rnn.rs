@@ -2,10 +2,55 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use shapewise::ops::rnn::{Nonlinearity, RnnOptions, RnnWeights};
+use shapewise::ops::rnn::{Cell, Nonlinearity, PackedRnn, RnnOptions, RnnWeights};
 
 use crate::array::{Input, to_numpy};
 use crate::runtime::PyRuntime;
+
+/// The weights of all layers and directions: arrays, or what `pack_rnn` gave.
+#[derive(FromPyObject)]
+pub enum Params<'py> {
+    Packed(Bound<'py, PyPackedRnn>),
+    Plain(Vec<Input<'py>>),
+}
+
+impl Params<'_> {
+    fn weights(&self, sets: usize) -> PyResult<Vec<RnnWeights<'_>>> {
+        match self {
+            Self::Plain(arrays) => weights(arrays, sets),
+            Self::Packed(packed) => {
+                let inner = &packed.get().inner;
+                if inner.len() != sets {
+                    return Err(PyValueError::new_err(format!(
+                        "params was packed for {} layers and directions, not {sets}; give the same num_layers and \
+                         bidirectional to pack_rnn",
+                        inner.len()
+                    )));
+                }
+                Ok(inner.iter().map(PackedRnn::weights).collect())
+            }
+        }
+    }
+}
+
+/// Weights of a network in the order in which products read them: see `pack_rnn`.
+#[pyclass(module = "shapewise", name = "PackedRnn", frozen)]
+pub struct PyPackedRnn {
+    inner: Vec<PackedRnn>,
+}
+
+#[pymethods]
+impl PyPackedRnn {
+    /// Bytes of the packed weights, padding included.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.inner.iter().map(PackedRnn::bytes).sum()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<shapewise.PackedRnn of {} layers and directions>", self.inner.len())
+    }
+}
 
 /// The arrays of all layers and directions, as `list(module.parameters())` gives them: `w_ih, w_hh` and, if there are biases,
 /// `b_ih, b_hh`.
@@ -56,6 +101,32 @@ impl Settings {
 
 #[pymethods]
 impl PyRuntime {
+    /// Packs the weights of a network once for many calls; `rnn`, `gru` and `lstm` take the result instead of `params`.
+    ///
+    /// `cell` is 'rnn', 'gru' or 'lstm'; float32 and float64.
+    #[pyo3(signature = (params, cell, num_layers = 1, bidirectional = false))]
+    fn pack_rnn<'py>(
+        &self,
+        py: Python<'py>,
+        params: Vec<Input<'py>>,
+        cell: &str,
+        num_layers: usize,
+        bidirectional: bool,
+    ) -> PyResult<PyPackedRnn> {
+        let cell = match cell {
+            "rnn" => Cell::Tanh,
+            "gru" => Cell::Gru,
+            "lstm" => Cell::Lstm,
+            other => {
+                return Err(PyValueError::new_err(format!("cell is {other:?}; use 'rnn', 'gru' or 'lstm'")));
+            }
+        };
+        let sets = num_layers.saturating_mul(if bidirectional { 2 } else { 1 });
+        let weights = weights(&params, sets)?;
+        let inner = self.compute(py, |rt| weights.iter().map(|set| rt.pack_rnn(cell, set)).collect())?;
+        Ok(PyPackedRnn { inner })
+    }
+
     /// A vanilla network; gives `(output, h_n)` as `torch.nn.RNN` does. `nonlinearity` is 'tanh' or 'relu'.
     ///
     /// `x` is `[steps, batch, input]` (`[batch, steps, input]` with `batch_first`), `params` the weights of all layers and
@@ -68,7 +139,7 @@ impl PyRuntime {
         &self,
         py: Python<'py>,
         x: Input<'py>,
-        params: Vec<Input<'py>>,
+        params: Params<'py>,
         h0: Option<Input<'py>>,
         num_layers: usize,
         bidirectional: bool,
@@ -92,7 +163,7 @@ impl PyRuntime {
         if let Some(h) = &h0 {
             options = options.initial(h.view()?);
         }
-        let (x, weights) = (x.view()?, weights(&params, settings.sets())?);
+        let (x, weights) = (x.view()?, params.weights(settings.sets())?);
         self.run_two(py, |rt| rt.rnn(x, &weights, nonlinearity, &options))
     }
 
@@ -104,7 +175,7 @@ impl PyRuntime {
         &self,
         py: Python<'py>,
         x: Input<'py>,
-        params: Vec<Input<'py>>,
+        params: Params<'py>,
         h0: Option<Input<'py>>,
         num_layers: usize,
         bidirectional: bool,
@@ -118,7 +189,7 @@ impl PyRuntime {
         if let Some(h) = &h0 {
             options = options.initial(h.view()?);
         }
-        let (x, weights) = (x.view()?, weights(&params, settings.sets())?);
+        let (x, weights) = (x.view()?, params.weights(settings.sets())?);
         self.run_two(py, |rt| rt.gru(x, &weights, &options))
     }
 
@@ -130,7 +201,7 @@ impl PyRuntime {
         &self,
         py: Python<'py>,
         x: Input<'py>,
-        params: Vec<Input<'py>>,
+        params: Params<'py>,
         h0: Option<Input<'py>>,
         c0: Option<Input<'py>>,
         num_layers: usize,
@@ -148,7 +219,7 @@ impl PyRuntime {
         if let Some(c) = &c0 {
             options = options.initial_memory(c.view()?);
         }
-        let (x, weights) = (x.view()?, weights(&params, settings.sets())?);
+        let (x, weights) = (x.view()?, params.weights(settings.sets())?);
         let (y, h, c) = self.compute(py, |rt| rt.lstm(x, &weights, &options))?;
         Ok((to_numpy(py, y)?, (to_numpy(py, h)?, to_numpy(py, c)?)))
     }

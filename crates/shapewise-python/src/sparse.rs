@@ -325,6 +325,18 @@ impl Matrix {
         self.compute(py, |a| a.multiply(other))
     }
 
+    /// The larger of the elements at the same place.
+    fn maximum(&self, py: Python<'_>, other: &Bound<'_, Self>) -> PyResult<Self> {
+        let other = &other.get().inner;
+        self.compute(py, |a| a.maximum(other))
+    }
+
+    /// The smaller of the elements at the same place.
+    fn minimum(&self, py: Python<'_>, other: &Bound<'_, Self>) -> PyResult<Self> {
+        let other = &other.get().inner;
+        self.compute(py, |a| a.minimum(other))
+    }
+
     fn __matmul__<'py>(&self, py: Python<'py>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let a = &self.inner;
         if let Ok(other) = other.cast::<Self>() {
@@ -353,7 +365,11 @@ impl Matrix {
 
     fn __sub__(&self, py: Python<'_>, other: &Bound<'_, Self>) -> PyResult<Self> {
         let other = &other.get().inner;
-        self.compute(py, |a| a.add(&other.scale(-1.0)?))
+        self.compute(py, |a| a.subtract(other))
+    }
+
+    fn __abs__(&self, py: Python<'_>) -> PyResult<Self> {
+        self.compute(py, |a| a.map(f64::abs))
     }
 
     fn __neg__(&self, py: Python<'_>) -> PyResult<Self> {

@@ -302,6 +302,22 @@ def test_recurrent_networks_step_by_step(rng):
     assert not short[2:, 0].any()
 
 
+@pytest.mark.parametrize("cell, gates", [("rnn", 1), ("gru", 3), ("lstm", 4)])
+def test_packed_weights_of_recurrent_networks(cell, gates, rng):
+    x, hidden, params = f32(rng, 5, 3, 4), 6, []
+    for inputs in (4, 4, 12, 12):
+        params += [f32(rng, gates * hidden, n) * 0.3 for n in (inputs, hidden)] + [f32(rng, gates * hidden) for _ in "ab"]
+    packed = sw.pack_rnn(params, cell, num_layers=2, bidirectional=True)
+    assert packed.nbytes >= sum(array.nbytes for array in params if array.ndim == 2)
+    call = getattr(sw, cell)
+    plain = call(x, params, num_layers=2, bidirectional=True)
+    np.testing.assert_allclose(call(x, packed, num_layers=2, bidirectional=True)[0], plain[0], **F32)
+    with pytest.raises(ValueError, match="packed for 4"):
+        call(x, packed)
+    with pytest.raises(ValueError, match="cell"):
+        sw.pack_rnn(params, "sru", num_layers=2, bidirectional=True)
+
+
 @pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
 def test_recurrent_networks_as_torch(name, rng):
     torch = pytest.importorskip("torch")

@@ -45,6 +45,9 @@ def test_conversions_and_algebra(rng, format):
     np.testing.assert_array_equal((ours - ours * 3).toarray(), dense - dense * 3)
     np.testing.assert_array_equal((-ours).toarray(), -dense)
     np.testing.assert_array_equal(ours.multiply(ours).toarray(), dense * dense)
+    np.testing.assert_array_equal(ours.maximum(-ours).toarray(), abs(dense))
+    np.testing.assert_array_equal(ours.minimum(-ours).toarray(), -abs(dense))
+    np.testing.assert_array_equal(abs(ours).toarray(), abs(dense))
     product = ours @ ours.T
     assert isinstance(product, sw.SparseMatrix)
     np.testing.assert_allclose(product.toarray(), dense @ dense.T, rtol=1e-12)

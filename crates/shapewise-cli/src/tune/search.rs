@@ -13,10 +13,13 @@ use shapewise_report::text;
 /// Workloads whose starts are printed; the JSON has all.
 const SHOWN: usize = 10;
 
+/// Runs and seconds of a workload's candidates, by kernel and parameters.
+type Spent = HashMap<(String, String), (f64, f64)>;
+
 /// The workloads with their shares of the time that the store knows of: runs × seconds of each one's candidate with the
 /// most runs, which is the one that calls use. What the store does not know counts as much as the mean of what it does.
 pub fn tasks(suite: &[Workload], store: &dyn Store, device: &Fingerprint) -> Result<Vec<TuningTask>> {
-    let mut runs: HashMap<u128, HashMap<(String, String), (f64, f64)>> = HashMap::new();
+    let mut runs: HashMap<u128, Spent> = HashMap::new();
     store.visit(Some(device), &mut |row| {
         let candidates = runs.entry(row.workload.bits()).or_default();
         let (count, seconds) = candidates.entry((row.kernel, row.parameters)).or_default();

@@ -10,7 +10,7 @@ call (and measures the machine for about two seconds if that was never done).
 
 from threading import Lock as _Lock
 
-from ._shapewise import ConvWeights, QuantizedWeights, Runtime, SparseMatrix, __version__
+from ._shapewise import ConvWeights, PackedRnn, QuantizedWeights, Runtime, SparseMatrix, __version__
 
 _lock = _Lock()
 _default = None
@@ -30,7 +30,7 @@ _MODULES = ("fft", "sparse")
 _FUNCTIONS = frozenset(
     name for name in dir(Runtime) if not name.startswith("_") and name not in (*_MODULES, "threads", "flush")
 )
-__all__ = ["ConvWeights", "QuantizedWeights", "Runtime", "SparseMatrix", "default_runtime", *_MODULES, *sorted(_FUNCTIONS)]
+__all__ = ["ConvWeights", "PackedRnn", "QuantizedWeights", "Runtime", "SparseMatrix", "default_runtime", *_MODULES, *sorted(_FUNCTIONS)]
 
 
 def __getattr__(name):

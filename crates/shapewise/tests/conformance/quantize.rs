@@ -356,3 +356,63 @@ fn weigh(rt: &Runtime, suite: &mut Suite, case: &Weighted) -> Result<(), TestCas
         |_, _| tolerance,
     )
 }
+
+/// Linear layers of models in int8 and int4: rows of the input (sequences are cut to these few, so that the reference ends soon),
+/// outputs, inputs. Llama's are those of a block of the model of 7 billion parameters.
+const LAYERS: &[(&str, usize, usize, usize)] = &[
+    ("BERT-base, query, key, value and attention output", 6, 768, 768),
+    ("BERT-base, intermediate", 5, 3072, 768),
+    ("BERT-base, output", 5, 768, 3072),
+    ("BERT-base, pooler, one sequence", 1, 768, 768),
+    ("Llama 7B, query, key, value and output", 2, 4096, 4096),
+    ("Llama 7B, gate and up, decoding", 1, 11_008, 4096),
+    ("Llama 7B, down, decoding", 1, 4096, 11_008),
+];
+
+#[test]
+fn layers_of_language_models_in_integers() {
+    let mut suite = Suite::new(OperationKind::IntegerMatmul);
+    for (i, &(name, m, n, k)) in LAYERS.iter().enumerate() {
+        // int8 and int4 weights, sums as they are and requantised by turns.
+        for packed in [None, Some(QuantType::I4)] {
+            let case = Product {
+                types: [DType::U8, DType::I8],
+                packed,
+                batch: None,
+                sizes: (m, n, k),
+                zeros: [1, 2 * (i % 2)],
+                requantised: i % 2 == 1,
+                grade: Grade::Huge,
+                inputs: [Arrangement::PLAIN; 2],
+                output: Arrangement::PLAIN,
+                seed: i as u64,
+            };
+            multiply(&mut suite, &case).unwrap_or_else(|e| panic!("{name}, {packed:?}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn layers_of_language_models_with_quantised_weights() {
+    let mut suite = Suite::new(OperationKind::QuantizedMatmul);
+    let rt = Runtime::builder().threads(2).without_calibration().build().unwrap();
+    for (i, &(name, m, n, k)) in LAYERS.iter().enumerate() {
+        // Blocks of 32 and 128 as they are shipped, and a scale for each output.
+        for (kind, block) in [(QuantType::I4, 32), (QuantType::U4, 128), (QuantType::I8, 0)] {
+            let case = Weighted {
+                kind,
+                dtype: if i % 3 == 2 { DType::BF16 } else { DType::F32 },
+                leading: vec![m],
+                n,
+                k,
+                block,
+                zeros: kind != QuantType::I4,
+                grade: Grade::Ordinary,
+                input: Arrangement::PLAIN,
+                output: Arrangement::PLAIN,
+                seed: i as u64,
+            };
+            weigh(&rt, &mut suite, &case).unwrap_or_else(|e| panic!("{name}, {kind:?}: {e}"));
+        }
+    }
+}

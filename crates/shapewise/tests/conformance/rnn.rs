@@ -1,9 +1,10 @@
 //! Recurrent layers: every cell, both directions, lengths, any layout; and the shapes of models that people run.
 
+use half::{bf16, f16};
 use proptest::prelude::*;
 use shapewise::ops::OperationKind;
-use shapewise::ops::rnn::{Cell, Nonlinearity, RnnOptions, RnnWeights};
-use shapewise::{DType, Tensor};
+use shapewise::ops::rnn::{Cell, Nonlinearity, PackedRnn, RnnOptions, RnnWeights};
+use shapewise::{DType, Runtime, Tensor};
 
 use crate::common::compare::{Tolerance, precision};
 use crate::common::data::{Grade, Random};
@@ -26,10 +27,17 @@ struct Case {
     bias: bool,
     initial: bool,
     lengths: bool,
+    layers: usize,
+    /// Weights are packed before the call.
+    packed: bool,
     grade: Grade,
     layouts: [Arrangement; 6],
     seed: u64,
 }
+
+/// Element types, the usual ones more often.
+const TYPES: [DType; 8] =
+    [DType::F32, DType::F32, DType::F32, DType::F64, DType::F64, DType::F64, DType::F16, DType::BF16];
 
 fn sizes() -> impl Strategy<Value = [usize; 4]> {
     let size = || prop_oneof![1 => Just(0usize), 3 => Just(1), 20 => 2usize..20, 6 => 20usize..60];
@@ -45,23 +53,26 @@ fn sizes() -> impl Strategy<Value = [usize; 4]> {
 fn cases() -> impl Strategy<Value = Case> {
     let grades = [Grade::Ordinary, Grade::Ordinary, Grade::Ordinary, Grade::Special, Grade::Denormal];
     (
-        (any::<bool>(), 0usize..4, sizes()),
+        (prop::sample::select(&TYPES[..]), 0usize..4, sizes()),
         (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
+        (prop::sample::select(&[1usize, 1, 1, 2, 3][..]), any::<bool>()),
         (prop::sample::select(grades.to_vec()), any::<u64>()),
         [arrangement(), arrangement(), arrangement(), arrangement(), arrangement(), arrangement()],
     )
-        .prop_map(|((double, cell, sizes), flags, (grade, seed), layouts)| {
+        .prop_map(|((dtype, cell, sizes), flags, (layers, packed), (grade, seed), layouts)| {
             let (bidirectional, batch_first, bias, initial, lengths) = flags;
-            let (dtype, cell) = (if double { DType::F64 } else { DType::F32 }, Cell::ALL[cell]);
             Case {
                 dtype,
-                cell,
+                cell: Cell::ALL[cell],
                 sizes,
                 bidirectional,
                 batch_first,
                 bias,
                 initial,
                 lengths,
+                layers,
+                // 16-bit weights are not packed.
+                packed: packed && matches!(dtype, DType::F32 | DType::F64),
                 grade,
                 layouts,
                 seed,
@@ -116,6 +127,8 @@ fn layers_of_speech_and_language_models() {
             bias: true,
             initial: i % 3 == 0,
             lengths: i % 4 == 2,
+            layers: 1 + usize::from(i % 5 == 4),
+            packed: i % 3 == 1,
             grade: Grade::Ordinary,
             layouts: [Arrangement::PLAIN; 6],
             seed: i as u64,
@@ -130,11 +143,13 @@ fn weights(case: &Case, shape: &[usize], i: u64) -> Operand {
     let arrangement = &case.layouts[1 + i as usize % 2];
     Operand::filled(shape, arrangement, |span| {
         let values: Vec<f64> = (0..span).map(|_| (2.0 * random.unit() - 1.0) / hidden.sqrt()).collect();
-        if case.dtype == DType::F64 {
-            Tensor::from_vec(values, &[span]).unwrap()
-        } else {
-            Tensor::from_vec(values.into_iter().map(|x| x as f32).collect(), &[span]).unwrap()
+        match case.dtype {
+            DType::F64 => Tensor::from_vec(values, &[span]),
+            DType::F16 => Tensor::from_vec(values.into_iter().map(f16::from_f64).collect(), &[span]),
+            DType::BF16 => Tensor::from_vec(values.into_iter().map(bf16::from_f64).collect(), &[span]),
+            _ => Tensor::from_vec(values.into_iter().map(|x| x as f32).collect(), &[span]),
         }
+        .unwrap()
     })
 }
 
@@ -143,13 +158,14 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
     let (directions, lines) = (1 + usize::from(case.bidirectional), case.cell.gates() * hidden);
     let sequence =
         |width: usize| if case.batch_first { [batch, steps, width] } else { [steps, batch, width] };
-    let states = [directions, batch, hidden];
+    let states = [case.layers * directions, batch, hidden];
     let operand = |i: usize, shape: &[usize]| {
         Operand::new(case.dtype, shape, &case.layouts[i], case.grade, case.seed.wrapping_add(i as u64))
     };
     let (x, h, c) = (operand(0, &sequence(input)), operand(3, &states), operand(4, &states));
-    let sets: Vec<_> = (0..directions as u64)
+    let sets: Vec<_> = (0..(case.layers * directions) as u64)
         .map(|d| {
+            let input = if d < directions as u64 { input } else { directions * hidden };
             let shapes = [vec![lines, input], vec![lines, hidden], vec![lines], vec![lines]];
             std::array::from_fn::<_, 4, _>(|i| weights(case, &shapes[i], 4 * d + i as u64))
         })
@@ -161,6 +177,14 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
             if case.bias { weights.bias(b_ih.view(), b_hh.view()) } else { weights }
         })
         .collect();
+    let mut packed = Vec::new();
+    if case.packed {
+        let rt = Runtime::builder().threads(2).without_calibration().build().unwrap();
+        for weights in &all {
+            packed.push(rt.pack_rnn(case.cell, weights).map_err(|e| TestCaseError::fail(e.to_string()))?);
+        }
+    }
+    let all = if case.packed { packed.iter().map(PackedRnn::weights).collect() } else { all };
     let random = &mut Random::new(case.seed);
     let lengths: Vec<_> = (0..batch).map(|_| random.below(steps + 1)).collect();
     let mut options = RnnOptions::new();
@@ -200,8 +224,13 @@ fn check(suite: &mut Suite, case: &Case) -> Result<(), TestCaseError> {
 /// A sum errs by √n roundings of terms that are at most 2/√hidden (weights) times 2 (inputs), functions by a few units of the
 /// last place; the recurrence hands that on from step to step without letting it grow much.
 fn tolerance(case: &Case) -> Tolerance {
-    let epsilon = precision(case.dtype).0;
+    // 16-bit numbers are computed in f32 and rounded once.
+    let computed = if case.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let epsilon = precision(computed).0;
+    let ulps = if computed == case.dtype { 8.0 } else { 1.0 };
     let [steps, _, input, hidden] = case.sizes.map(|size| size.max(1) as f64);
-    let terms = 2.0 * (input + hidden) / hidden.sqrt();
-    Tolerance { ulps: 8.0, absolute: epsilon * (8.0 + 2.0 * terms) * steps.min(16.0) }
+    // Inputs of the other layers are the states of the one before, of both directions.
+    let widest = if case.layers > 1 { input.max(2.0 * hidden) } else { input };
+    let terms = 2.0 * (widest + hidden) / hidden.sqrt();
+    Tolerance { ulps, absolute: epsilon * (8.0 + 2.0 * terms) * steps.min(16.0) * case.layers as f64 }
 }

@@ -1,12 +1,16 @@
-"""Golden cases of quantisation: onnxruntime for the operators that ONNX defines, numpy by ONNX's words beside it.
+"""Golden cases of quantisation: onnxruntime and ONNX's reference implementation for the operators that ONNX defines, numpy by
+ONNX's words beside them.
 
-Products of integers are numpy's, because onnxruntime may saturate where the CPU has no VNNI; small numbers are compared with it.
+Products of integers are numpy's, because onnxruntime may saturate where the CPU has no VNNI; small numbers are compared with it, and
+those without zero points of rows with ONNX's reference implementation.
 """
 
 import numpy as np
 import onnx
 import onnxruntime
+import scipy.stats
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from make import cast, wide
 
@@ -38,6 +42,18 @@ def run(nodes, inputs, constants, outputs, opset=21):
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, inputs)
+
+
+def defined(operator, inputs, opset=23, **attributes):
+    """One operator by ONNX's reference implementation; None stands for an input that is left out."""
+    names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
+    feeds = {n: np.asarray(x) for n, x in zip(names, inputs) if n}
+    info = lambda n, x: helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+    node = helper.make_node(operator, names, ["y"], **attributes)
+    outcome = helper.make_tensor_value_info("y", TensorProto.UNDEFINED, None)
+    graph = helper.make_graph([node], "one", [info(n, x) for n, x in feeds.items()], [outcome])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    return ReferenceEvaluator(model).run(None, feeds)[0]
 
 
 def quantized(x, scale, zero, kind, **attributes):
@@ -109,6 +125,92 @@ def conversions(file):
     q = np.clip(np.rint(short / np.float32(0.05)) - 4, -128, 127)
     file.case("quantize bf16", attributes, [(short, "bf16"), *given], [(q, "i8")])
     calibrations(file)
+    searches(file)
+    halves(file)
+    requantised(file)
+
+
+def halves(file):
+    """Numbers of 16 bits with scales of 32, as ONNX has them from version 23 on: divided in the type of the scale."""
+    x = file.random.uniform(-3, 3, (2, 20)).astype(np.float16)
+    for kind in ["i8", "u8"]:
+        zero = NUMPY[kind](5)
+        q = defined("QuantizeLinear", [x.astype(np.float32), np.float32(0.03), zero])
+        attributes = {"call": "quantize", "kind": kind, "granularity": "tensor", "axis": 0, "block": 0}
+        given = [(np.float32(0.03), "f32"), (np.int32(5), "i32")]
+        file.case(f"quantize f16 {kind}", attributes, [(x, "f16"), *given], [(q, kind)])
+
+
+def requantised(file):
+    """DequantizeLinear and then QuantizeLinear."""
+    for from_kind, to_kind in [("i8", "u8"), ("u8", "i8"), ("i8", "i8"), ("i16", "i8"), ("u8", "i4"), ("i8", "u4")]:
+        low, high = RANGE[from_kind]
+        q = file.random.integers(low, high, (3, 12), endpoint=True).astype(NUMPY[from_kind])
+        for name, axis, scale, zero in [
+            ("tensor", None, np.float32(0.05), NUMPY[from_kind](3)),
+            ("channels", 0, file.random.uniform(0.02, 0.1, 3).astype(np.float32), np.arange(3).astype(NUMPY[from_kind])),
+        ]:
+            options = {} if axis is None else {"axis": axis}
+            x = defined("DequantizeLinear", [q, scale, zero], **options)
+            to = (0.04, 2)
+            y = quantized(x, np.float32(to[0]), to[1], to_kind)
+            granularity = "tensor" if axis is None else "channel"
+            attributes = {"call": "requantize", "kind": from_kind, "granularity": granularity, "axis": axis or 0, "block": 0, "to": [to_kind, *to]}
+            inputs = [(q, from_kind), (scale, "f32"), (np.asarray(zero, np.int32), "i32")]
+            file.case(f"requantize {name} {from_kind} {to_kind}", attributes, inputs, [(held(y, to_kind), HELD[to_kind])])
+
+
+def searches(file):
+    """Calibrations that try ranges: the smallest error of a hundred parts of the range, the smallest divergence of 2048 bins."""
+    x = file.random.normal(0, 1, (2, 400)).round(3).astype(np.float32)
+    x[:, 0] = [9.5, -11.25]
+    for kind in ["i8", "i4"]:
+        low, high = RANGE[kind]
+        for symmetric in [False, True]:
+            scales, zeros = [], []
+            for row in x:
+                tried = []
+                for part in range(100, 0, -1):
+                    scale, zero = cover(row.min().astype(float) * (part / 100), row.max().astype(float) * (part / 100), kind, symmetric)
+                    back = np.clip(np.rint(row / scale), low - zero, high - zero).astype(np.float32) * scale
+                    tried.append((float(np.square((row - back).astype(np.float64)).sum()), -part, scale, zero))
+                _, _, scale, zero = min(tried, key=lambda t: t[0])
+                scales.append(scale), zeros.append(zero)
+            attributes = {"call": "calibrate", "kind": kind, "method": "mse", "symmetric": symmetric}
+            file.case(f"calibrate mse {kind} {symmetric}", attributes, [(x, "f32")], [(scales, "f32"), (zeros, "i32")])
+        limits = [entropy_limit(row, 1 << (4 if kind == "i4" else 8) - 1) for row in x]
+        scales = [cover(max(row.min(), -limit), min(row.max(), limit), kind, True)[0] for row, limit in zip(x, limits)]
+        attributes = {"call": "calibrate", "kind": kind, "method": "entropy", "symmetric": True}
+        file.case(f"calibrate entropy {kind}", attributes, [(x, "f32")], [(scales, "f32"), ([0, 0], "i32")])
+
+
+def cover(bottom, top, kind, symmetric):
+    """Scale and zero point of a range."""
+    low, high = RANGE[kind]
+    if symmetric:
+        return np.float32(max(abs(bottom), abs(top)) / high), 0
+    bottom, top = min(bottom, 0), max(top, 0)
+    scale = np.float32((top - bottom) / (high - low))
+    return scale, int(np.rint(low - bottom / float(scale)).clip(low, high))
+
+
+def entropy_limit(row, levels):
+    """Where to cut magnitudes, by TensorRT's procedure with scipy's divergence."""
+    bins, sizes = 2048, np.abs(row).astype(np.float64)
+    counts, _ = np.histogram(sizes, bins, (0, sizes.max()))
+    best = (np.inf, bins)
+    for kept in range(levels, bins + 1):
+        p = counts[:kept].astype(np.float64)
+        q = np.zeros(kept)
+        for level in range(levels):
+            part = slice(kept * level // levels, kept * (level + 1) // levels)
+            filled = p[part] > 0
+            if filled.any():
+                q[part] = np.where(filled, p[part].sum() / filled.sum(), 0)
+        p[-1] += counts[kept:].sum()
+        if q.sum() > 0:
+            best = min(best, (scipy.stats.entropy(p, q), kept), key=lambda pair: pair[0])
+    return sizes.max() if best[1] == bins else (best[1] + 0.5) * sizes.max() / bins
 
 
 def calibrations(file):
@@ -154,6 +256,8 @@ def products(file):
                 left = a.astype(np.int64) - (0 if za is None else za.astype(np.int64).reshape(-1, 1) if za.size > 1 else int(za[0]))
                 right = b.astype(np.int64) - (0 if zb is None else zb.astype(np.int64))
                 zeros = [(z, k) for z, k in ((za, a_kind), (zb, b_kind)) if z is not None]
+                if za is None or za.size == 1:
+                    assert (defined("MatMulInteger", [a, b, za, zb]) == left @ right).all(), name
                 attributes = {"call": "matmul_integer", "a_zero": za is not None, "b_zero": zb is not None, "packed": ""}
                 file.case(f"{name} {types}", attributes, [(a, a_kind), (b, b_kind), *zeros], [(left @ right, "i32")])
             quantised_product(file, f"quantised {types}", tame(a_kind, 4, 12), tame(b_kind, 12, 6), a_kind, b_kind)
@@ -164,6 +268,29 @@ def products(file):
         inputs = [(a, "u8"), (held(b, kind), "u8"), (zero, "i8" if kind == "i4" else "u8")]
         file.case(f"four bits {kind}", attributes, inputs, [(a.astype(np.int64) @ (b - 3), "i32")])
     convolutions(file, byte, tame)
+    weight_zero_points(file, byte)
+    for a_kind, b_kind in [("u8", "i8"), ("i8", "u8")]:
+        a, b, za, zb = byte(a_kind, 2, 3, 5), byte(b_kind, 2, 5, 4), byte(a_kind, 1), byte(b_kind, 1)
+        attributes = {"call": "matmul_integer", "a_zero": True, "b_zero": True, "packed": ""}
+        sums = defined("MatMulInteger", [a, b, za, zb])
+        file.case(f"ONNX batches {a_kind} {b_kind}", attributes, [(a, a_kind), (b, b_kind), (za, a_kind), (zb, b_kind)], [(sums, "i32")])
+
+
+def weight_zero_points(file, byte):
+    """QLinearConv by ONNX's reference implementation, with weights of either sign and zero points of theirs."""
+    for x_kind in ["u8", "i8"]:
+        for w_kind in ["i8", "u8"]:
+            for name, shape, weights, each in [("tensor", (1, 2, 5, 5), (3, 2, 3, 3), False), ("channels", (2, 3, 4, 4), (4, 3, 2, 2), True)]:
+                x, w, outputs = byte(x_kind, *shape), byte(w_kind, *weights), weights[0]
+                w_scale = file.random.uniform(0.01, 0.1, outputs).astype(np.float32)
+                w_zero = byte(w_kind, outputs) if each else np.repeat(byte(w_kind, 1), outputs)
+                bias = file.random.integers(-500, 500, outputs).astype(np.int32)
+                zx, zy, scales = NUMPY[x_kind](7), NUMPY[x_kind](20), (np.float32(0.04), np.float32(11.0))
+                inputs = [x, scales[0], zx, w, w_scale, w_zero, scales[1], zy, bias]
+                y = defined("QLinearConv", inputs, 21, strides=[1, 1], pads=[1] * 4, dilations=[1, 1], group=1, kernel_shape=weights[2:])
+                attributes = {"stride": 1, "pad": 1, "dilation": 1, "groups": 1, "x": [0.04, 7], "y": [11.0, 20], "call": "qconv"}
+                inputs = [(x, x_kind), (w, w_kind), (w_scale, "f32"), (bias, "i32"), (w_zero.astype(np.int32), "i32")]
+                file.case(f"ONNX quantised convolution, zero points of {name} {x_kind} {w_kind}", attributes, inputs, [(y, x_kind)])
 
 
 def quantised_product(file, name, a, b, a_kind, b_kind):

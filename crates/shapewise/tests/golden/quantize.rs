@@ -33,9 +33,17 @@ fn quantize() {
         Ok(vec![match case.text("call") {
             "quantize" => rt.quantize(x, &how(case, 1, kind(case))?)?,
             "dequantize" => rt.dequantize(x, &how(case, 1, kind(case))?)?,
+            "requantize" => {
+                let to = &case.attributes["to"];
+                let (scale, zero) = (to[1].as_f64().unwrap() as f32, to[2].as_i64().unwrap() as i32);
+                let to = Quantization::per_tensor(to[0].as_str().unwrap().parse().unwrap(), scale, zero)?;
+                rt.requantize(x, &how(case, 1, kind(case))?, &to)?
+            }
             _ => {
                 let method = match case.text("method") {
                     "percentile" => Calibration::Percentile(90.0),
+                    "entropy" => Calibration::Entropy,
+                    "mse" => Calibration::Mse,
                     _ => Calibration::MinMax,
                 };
                 let (rows, symmetric) = (Granularity::Channel(0), case.flag("symmetric"));
@@ -104,8 +112,13 @@ fn convolution(rt: &Runtime, case: &Case, quantised: bool) -> shapewise::Result<
         let zero = Tensor::scalar(case.attributes["x"][1].as_u64().unwrap() as u8);
         return rt.conv_integer2d(x, w, &IntegerOptions::new().a_zero_point(&zero), &options);
     }
-    let of = |name: &str| whole(&case.attributes[name], DType::U8);
-    let w_how = Quantization::per_channel(QuantType::I8, 0, &case.inputs[2].to_vec::<f32>()?, &[])?;
+    let of = |name: &str| whole(&case.attributes[name], x.dtype());
+    let kind = if w.dtype() == DType::I8 { QuantType::I8 } else { QuantType::U8 };
+    let zeros = match case.inputs.get(4) {
+        Some(zeros) => zeros.to_vec::<i32>()?,
+        None => vec![],
+    };
+    let w_how = Quantization::per_channel(kind, 0, &case.inputs[2].to_vec::<f32>()?, &zeros)?;
     rt.qconv2d(x, &of("x")?, w, &w_how, &of("y")?, &options.bias(&case.inputs[3]))
 }
 

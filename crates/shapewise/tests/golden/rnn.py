@@ -1,7 +1,9 @@
-"""Golden cases of recurrent networks, from torch in f64."""
+"""Golden cases of recurrent networks, from torch and from ONNX's definitions of RNN, GRU and LSTM, in f64."""
 
 import numpy as np
 import torch
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from make import FLOATS, cast, wide
 
@@ -78,6 +80,42 @@ def cell(file, name, op, dtype, batch, inputs, hidden, bias=True):
     file.case(f"{name} {op} {dtype}", attributes, [(v, dtype) for v in [x] + weights + given], [(v.numpy(), dtype) for v in found])
 
 
+ONNX = {
+    "rnn_tanh": ("RNN", [0], {}),
+    "gru": ("GRU", [1, 0, 2], {"linear_before_reset": 1}),
+    "lstm": ("LSTM", [0, 3, 1, 2], {}),
+}
+"""The operator, where its gates are among torch's (z, r, h and i, o, f, c against r, z, n and i, f, g, o), attributes.
+The reference implementation knows no relu."""
+
+
+def defined(file, name, op, dtype, sizes, bidirectional=False, initial=False):
+    """One layer by the operator as ONNX's reference implementation computes it."""
+    steps, batch, inputs, hidden = sizes
+    operator, order, options = ONNX[op]
+    directions = 2 if bidirectional else 1
+    x = file.draw(dtype, (steps, batch, inputs))
+    sets = draw_weights(file, op, dtype, inputs, hidden, 1, directions, True)
+    turn = lambda array: np.concatenate([np.split(wide(array), GATES[op])[i] for i in order])
+    w, r = (np.stack([turn(weights[i]) for weights in sets]) for i in (0, 1))
+    b = np.stack([np.concatenate([turn(weights[2]), turn(weights[3])]) for weights in sets])
+    given = [file.draw(dtype, (directions, batch, hidden), -1, 1) for _ in range(2 if op == "lstm" else 1)] if initial else []
+    feeds = {"X": wide(x), "W": w, "R": r, "B": b} | dict(zip(["initial_h", "initial_c"], map(wide, given)))
+    names = ["X", "W", "R", "B"] + ([""] + list(feeds)[4:] if initial else [])
+    outputs = ["Y", "Y_h"] + (["Y_c"] if op == "lstm" else [])
+    direction = "bidirectional" if bidirectional else "forward"
+    node = helper.make_node(operator, names, outputs, hidden_size=hidden, direction=direction, **options)
+    info = lambda key, shape=None: helper.make_tensor_value_info(key, TensorProto.DOUBLE, shape)
+    graph = helper.make_graph([node], "one", [info(k, v.shape) for k, v in feeds.items()], [info(k) for k in outputs])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
+    y, *last = ReferenceEvaluator(model).run(None, feeds)
+    # ONNX has the axis of directions before that of sequences.
+    y = y.transpose(0, 2, 1, 3).reshape(steps, batch, directions * hidden)
+    attributes = {"op": op, "bidirectional": bidirectional, "bias": True, "batch_first": False, "sets": directions, "lengths": [], "cell": False}
+    operands = [x] + [w for weights in sets for w in weights] + given
+    file.case(f"ONNX {name} {op} {dtype}", attributes, [(v, dtype) for v in operands], [(v, dtype) for v in [y] + last])
+
+
 def cases(file):
     for dtype in FLOATS:
         for op in NETS:
@@ -102,3 +140,9 @@ def cases(file):
         network(file, "more units than a vector", op, "f32", (2, 1, 1, 9))
         cell(file, "cell without batch", op, "f32", 0, 3, 4)
         cell(file, "cell without bias", op, "f64", 2, 3, 3, bias=False)
+    for op in ONNX:
+        for dtype in ["f32", "f64"]:
+            defined(file, "forward", op, dtype, (3, 2, 2, 3))
+        defined(file, "both directions", op, "f32", (3, 2, 3, 2), bidirectional=True)
+        defined(file, "initial state", op, "f32", (2, 3, 2, 3), initial=True)
+        defined(file, "both directions, initial state", op, "f32", (4, 1, 2, 4), bidirectional=True, initial=True)

@@ -57,6 +57,9 @@ def cases(file):
                 ("add", a + b),
                 ("multiply", a.multiply(b)),
                 ("product", a @ b.T),
+                ("subtract", a - b),
+                ("maximum", a.maximum(b)),
+                ("minimum", a.minimum(b)),
             ]:
                 attributes = {"shape": [rows, columns], "what": what}
                 file.case(f"{structure} {what} {dtype}", attributes, inputs + seconds, [(result.toarray(), dtype)])

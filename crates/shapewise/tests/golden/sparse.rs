@@ -28,6 +28,9 @@ fn compute(rt: &Runtime, case: &Case, format: SparseFormat) -> shapewise::Result
         "dense" => a.to_dense(),
         "transpose" => a.transpose()?.to_dense(),
         "add" => a.add(&matrix(3)?)?.to_dense(),
+        "subtract" => a.subtract(&matrix(3)?)?.to_dense(),
+        "maximum" => a.maximum(&matrix(3)?)?.to_dense(),
+        "minimum" => a.minimum(&matrix(3)?)?.to_dense(),
         "multiply" => a.multiply(&matrix(3)?)?.to_dense(),
         "product" => rt.sparse_product(&a, &matrix(3)?.transpose()?)?.to_dense(),
         "solve" => {

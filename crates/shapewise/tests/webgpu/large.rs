@@ -87,7 +87,7 @@ fn images_lines_rows_and_columns_are_cut_too() {
     // Scratch memory of a transform is larger than its operands.
     for (kernel, n) in [("stockham", 120), ("bluestein", 127)] {
         let x = numbers(&[200, n], 0.3);
-        let there = |rt: &Runtime| rt.irfft(&rt.rfft(&x, &plain)?, &plain.clone().len(n));
+        let there = |rt: &Runtime| rt.irfft(&rt.rfft(&x, &plain)?, &plain.len(n));
         let name = format!("webgpu::fft::{kernel}");
         assert!(difference(&rt, &name, "cpu::fft::reference", there) < 1e-4, "{kernel}");
     }

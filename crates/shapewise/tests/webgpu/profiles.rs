@@ -42,7 +42,7 @@ fn a_profile_has_every_kernel_and_copy() {
 fn a_compaction_is_in_the_profile() {
     let Some(device) = device() else { return };
     drop(device.allocate(150_000).unwrap());
-    let _roomy = device.upload(&[7u8; 100_000]).unwrap();
+    let _roomy = device.upload(&vec![7u8; 100_000]).unwrap();
     device.start_profile().unwrap();
     let done = device.compact().unwrap();
     let profile = device.stop_profile().unwrap();

@@ -35,12 +35,14 @@ impl Suite<'_> {
 
     pub(super) fn integer_matmul(&mut self) -> Result<()> {
         for i in 0..24 {
-            let (n, k) = if i % 4 == 3 {
-                LAYERS[i / 4 % 3]
-            } else {
-                (self.draw.size(2, 1200), self.draw.size(2, 1200))
+            let layer = (i % 4 == 3).then_some(i / 4);
+            let (n, k) = match layer {
+                Some(layer) => LAYERS[layer],
+                None => (self.draw.size(2, 1200), self.draw.size(2, 1200)),
             };
-            let m = if i % 3 == 2 { self.draw.size(1, 8) } else { self.draw.size(2, 700) };
+            // The large layers are those of decoding.
+            let few = i % 3 == 2 || layer.is_some_and(|layer| layer >= 3);
+            let m = if few { self.draw.size(1, 8) } else { self.draw.size(2, 700) };
             let a = Tensor::zeros(&[m, k], DType::U8)?;
             let b = Tensor::zeros(&[n, k], DType::I8)?.transpose();
             let b = if i % 2 == 0 { b.to_contiguous()? } else { b };
@@ -56,14 +58,17 @@ impl Suite<'_> {
     }
 
     pub(super) fn quantized_matmul(&mut self) -> Result<()> {
-        for i in 0..16 {
-            let (n, k) = if i % 4 == 3 {
-                LAYERS[i / 4 + 1]
+        // Every layer in int4 and in int8, and as many odd sizes.
+        for i in 0..4 * LAYERS.len() {
+            let (turn, is_layer) = (i / 2, i % 2 == 1);
+            let (n, k) = if is_layer {
+                LAYERS[turn % LAYERS.len()]
             } else {
                 (self.draw.size(8, 3000), 64 * self.draw.size(1, 40))
             };
             let m = if i % 3 == 2 { self.draw.size(8, 300) } else { self.draw.size(1, 8) };
-            let kind = if i % 2 == 0 { QuantType::I4 } else { QuantType::I8 };
+            let four = if is_layer { turn < LAYERS.len() } else { turn % 2 == 0 };
+            let kind = if four { QuantType::I4 } else { QuantType::I8 };
             let q = Tensor::zeros(&[n, if kind == QuantType::I4 { k / 2 } else { k }], kind.dtype())?;
             let how = if i % 3 == 0 {
                 Quantization::per_channel(kind, 0, &vec![0.1; n], &[])?

@@ -125,6 +125,7 @@ fn rows_of_a_layer(attributes: RnnAttributes) -> Cut {
     cut.extend(vec![Some(along(0)); states]);
     cut.extend(vec![None; weights]);
     cut.extend(attributes.lengths.then_some(Some(along(0))));
+    cut.extend(attributes.kept.map(|_| None));
     cut.push(Some(along(1)));
     cut.extend(vec![Some(along(0)); states]);
     cut

@@ -22,8 +22,8 @@ pub(super) fn activations(p: &Problem) -> f64 {
     (p.steps * p.batch) as f64 * p.hidden as f64 * each
 }
 
-/// One way of computing a layer; `panels` are elements of an input projection's own buffers.
-pub(super) fn layer(p: &Problem, plan: &Plan, bytes: usize, panels: usize, device: &DeviceInfo) -> Cost {
+/// One way of computing a layer.
+pub(super) fn layer(p: &Problem, plan: &Plan, bytes: usize, device: &DeviceInfo) -> Cost {
     let unit = ComputeUnit { dtype: p.dtype, isa: Some(plan.isa) };
     let size = p.dtype.size() as f64;
     let (steps, batch) = (p.steps as f64, p.batch as f64);
@@ -48,19 +48,17 @@ pub(super) fn layer(p: &Problem, plan: &Plan, bytes: usize, panels: usize, devic
         steps * weights * (batch / 2.0).ceil() * 1.5
     };
     let once = Traffic::pass(bytes as f64, bytes as f64, &device.caches);
-    let packing = if plan.way.packs() {
-        Traffic::pass(2.0 * weights, 2.0 * weights, &device.caches)
-    } else {
-        Traffic::default()
-    };
+    let packed = if plan.kept { 0.0 } else { (plan.blocks * (plan.block[0] + plan.block[1])) as f64 * size };
+    let packing = Traffic::pass(2.0 * packed, 2.0 * packed, &device.caches);
     let between = if projects { 2.0 * steps * batch * gates * hidden * size } else { 0.0 };
     let chunk = plan.chunk as f64 * batch * gates * hidden * size;
     let traffic =
         Traffic { l1: tiles, ..each } + once + packing + Traffic::pass(between, chunk, &device.caches);
     let pieces = if plan.way == Way::Batch { p.batch } else { plan.blocks };
     let cost = Cost::new(operations, unit, traffic).split(plan.threads, pieces.max(1));
-    let runs = if plan.way == Way::Batch { 1 } else { p.steps } + usize::from(plan.way.packs());
+    // Where threads share the units they meet after every step, which takes about as long as a hand-over.
+    let runs = if plan.way == Way::Batch { 1 + usize::from(!plan.kept) } else { 1 + p.steps };
     let forks = if cost.threads > 1 { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
-    let scratch = (plan.buffers(p).total(plan.threads) + panels) * p.dtype.size();
+    let scratch = plan.buffers(p).total(plan.threads) * p.dtype.size();
     Cost { forks, scratch, ..cost }
 }

@@ -6,7 +6,7 @@
 use super::Cell;
 use super::cpu_part::{Layer, Spot, Step};
 use crate::backends::cpu::simd::Lanes;
-use crate::backends::cpu::simd::math::{Coefficients, exp_nonpositive, tanh};
+use crate::backends::cpu::simd::math::{Coefficients, sigmoid_divisor, tanh, tanh_quotient};
 use crate::ops::matmul::cpu_problem::Real;
 
 /// Vectors that go through the gates together, one function after the other: a CPU overlaps the same function of several vectors, but
@@ -29,12 +29,17 @@ trait Gates {
     );
 }
 
-/// 1 / (1 + e⁻ˣ) in fewer instructions than the general one: below the smallest normal number it is zero.
+/// 1 / (1 + e⁻ˣ)
 #[inline(always)]
 fn sigmoid<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> S::V {
-    let one = s.splat(T::ONE);
-    let e = exp_nonpositive(s, s.neg(s.abs(x)));
-    s.div(s.select(s.lt(x, s.splat(T::ZERO)), e, one), s.add(one, e))
+    s.div(s.splat(T::ONE), sigmoid_divisor(s, x))
+}
+
+/// `sigmoid(x) · tanh(y)`, which share a division.
+#[inline(always)]
+fn gated<T: Coefficients, S: Lanes<T>>(s: S, x: S::V, y: S::V) -> S::V {
+    let (above, below) = tanh_quotient(s, y);
+    s.copysign(s.div(above, s.mul(below, sigmoid_divisor(s, x))), y)
 }
 
 struct Tanh;
@@ -111,20 +116,13 @@ impl Gates for Lstm {
         c: &mut [S::V; N],
     ) {
         for i in 0..N {
-            c[i] = s.mul(sigmoid(s, sums[i][1]), c[i]);
-        }
-        let mut new = *c;
-        for i in 0..N {
-            new[i] = tanh(s, sums[i][2]);
+            c[i] = s.div(c[i], sigmoid_divisor(s, sums[i][1]));
         }
         for i in 0..N {
-            c[i] = s.mul_add(sigmoid(s, sums[i][0]), new[i], c[i]);
+            c[i] = s.add(c[i], gated(s, sums[i][0], sums[i][2]));
         }
         for i in 0..N {
-            h[i] = sigmoid(s, sums[i][3]);
-        }
-        for i in 0..N {
-            h[i] = s.mul(h[i], tanh(s, c[i]));
+            h[i] = gated(s, sums[i][3], c[i]);
         }
     }
 }
@@ -268,7 +266,7 @@ unsafe fn sums<G: Gates, T: Real, S: Lanes<T>>(
     let unit = spot.block * plan.width + at;
     let mut sums = [s.splat(T::ZERO); 4];
     for (slot, sum) in sums.iter_mut().enumerate().take(G::SUMS) {
-        // SAFETY: biases and sums are padded to whole blocks; of projected inputs only those that exist are read.
+        // SAFETY: biases, sums and projected inputs are padded to whole blocks.
         unsafe {
             let mut x = s.load(layer.bias.add(slot * plan.padded + unit));
             // The inputs' part of a GRU's n has no product with the state.
@@ -277,9 +275,9 @@ unsafe fn sums<G: Gates, T: Real, S: Lanes<T>>(
                 x = s.add(x, s.load(spot.sums.add((slot * plan.rows + i) * plan.width + at)));
             }
             if !step.projected.is_null() && slot < p.cell.gates() {
-                let from = step.projected.add((spot.first + i) * p.columns() + slot * p.hidden + unit);
-                let lanes = S::LANES.min(p.hidden - unit);
-                x = s.add(x, if lanes == S::LANES { s.load(from) } else { s.load_first(from, lanes) });
+                let gate = spot.block * p.cell.gates() + slot;
+                let row = gate * plan.chunk * p.batch + spot.first + i;
+                x = s.add(x, s.load(step.projected.add(row * plan.width + at)));
             }
             *sum = x;
         }

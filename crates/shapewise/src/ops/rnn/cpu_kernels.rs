@@ -1,14 +1,14 @@
 //! The kernels: each way of computing a layer on each instruction set.
 #![allow(unsafe_code)]
 
-use super::plan::{Plan, Way, is_wide};
+use super::plan::{Plan, Way, depth, is_wide};
 use super::problem::Problem;
 use super::{cost, cpu_run};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
-    Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Refusal,
+    Call, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace, Parameters, Refusal,
     Refusals, Variant, Workload,
 };
 use crate::tensor::DType;
@@ -109,15 +109,15 @@ impl Kernel for Rnn {
     fn source(&self) -> u64 {
         source_hash!(
             "cpu_run.rs",
+            "cpu_pack.rs",
+            "cpu_phases.rs",
             "cpu_part.rs",
             "cpu_products.rs",
             "cpu_gates.rs",
             "cpu_kernels.rs",
             "plan.rs",
             "../matmul/cpu_micro.rs",
-            "../matmul/cpu_pack.rs",
-            "../matmul/cpu_packed.rs",
-            "../matmul/plan.rs"
+            "../matmul/cpu_pack.rs"
         )
     }
 
@@ -145,14 +145,25 @@ impl Kernel for Rnn {
         if self.way == Way::Batch { space.constrained(|p| p.threads() > 1) } else { space }
     }
 
+    /// Other depths of the pieces that panels are cut into: how much of the first cache a panel takes from inputs and sums.
+    fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let (space, p) = (self.space(workload, device), Problem::of(workload));
+        if !self.way.packed()[0] || p.kept.is_some() {
+            return space;
+        }
+        let usual = depth(self.isa, device) as u32;
+        let longest = p.input.max(p.hidden) as u32;
+        let depths: Vec<_> = [usual / 4, usual / 2, 2 * usual, 4 * usual]
+            .into_iter()
+            .filter(|&depth| depth > 0 && depth < 2 * longest)
+            .collect();
+        space.clone().and(space.axis(Knob::BlockK, &depths))
+    }
+
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
         let p = Problem::of(workload);
         let plan = Plan::new(&p, self.isa, self.way, parameters, device);
-        let panels = match p.dtype {
-            DType::F64 => cpu_run::panels::<f64>(&p, &plan, device),
-            _ => cpu_run::panels::<f32>(&p, &plan, device),
-        };
-        cost::layer(&p, &plan, workload.bytes(), panels, device)
+        cost::layer(&p, &plan, workload.bytes(), device)
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {

@@ -2,8 +2,6 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::plan::Plan;
 use super::problem::Problem;
 use super::{cpu_gates, cpu_products};
@@ -18,8 +16,8 @@ pub(super) struct Layer<T> {
     pub y: *mut T,
     pub w_ih: *const T,
     pub w_hh: *const T,
-    /// Weights of every block in the order they are read in, if they are packed.
-    pub packed: *mut T,
+    /// Weights of the inputs and of the state, every block's in the order they are read in, if they are packed.
+    pub packed: [*const T; 2],
     /// For each sum of a unit, padded.
     pub bias: *mut T,
     /// The memory of an LSTM: rows of the plan's pitch.
@@ -103,31 +101,6 @@ impl<T: Real> LanesTask<T> for Part<'_, T> {
                     cpu_gates::apply(s, layer, step, spot);
                 }
             }
-        }
-    }
-}
-
-/// Looks at whole vectors, and lowers the flag if one has an infinity or a NaN.
-pub(super) struct Finite<'a, T> {
-    pub at: *const T,
-    pub len: usize,
-    pub flag: &'a AtomicBool,
-}
-
-impl<T: Real> LanesTask<T> for Finite<'_, T> {
-    #[inline(always)]
-    fn run<S: Lanes<T>>(self, s: S) {
-        let zero = s.splat(T::ZERO);
-        // Zero times anything finite is zero, and two chains of sums overlap.
-        let (mut even, mut odd) = (zero, zero);
-        for i in 0..self.len / S::LANES {
-            // SAFETY: whoever made the task gave this many elements.
-            let x = unsafe { s.load(self.at.add(i * S::LANES)) };
-            (even, odd) = (odd, s.mul_add(x, zero, even));
-        }
-        let sum = s.add(even, odd);
-        if s.mask_bits(s.ne(sum, sum)) != 0 {
-            self.flag.store(false, Ordering::Relaxed);
         }
     }
 }

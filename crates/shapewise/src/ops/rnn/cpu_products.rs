@@ -4,10 +4,11 @@
 
 use super::Cell;
 use super::cpu_part::{Layer, Spot, Step};
+use super::plan::PASSING;
 use crate::backends::cpu::simd::Lanes;
 use crate::ops::Activation;
 use crate::ops::matmul::cpu_micro::{Left, Right, Streamed, Target, column, tile_of};
-use crate::ops::matmul::cpu_problem::{Real, Split};
+use crate::ops::matmul::cpu_problem::{LanesTask, Real, Split};
 
 /// The sum that a gate's product goes to; `n` of a GRU has one for the inputs and one for the state.
 #[inline(always)]
@@ -47,7 +48,6 @@ pub(super) unsafe fn by_panels<T: Real, S: Lanes<T>>(s: S, layer: &Layer<T>, ste
     let (most_rows, vectors) = const { tile_of::<T, S>() };
     let width = vectors * S::LANES;
     let split = Split::at_most(spot.rows, most_rows);
-    let mut panel = layer.packed.cast_const().wrapping_add(spot.block * plan.block);
     let sections = plan.pieces(&layer.p);
     for (section, pieces) in sections.iter().enumerate() {
         let of_state = section == 1;
@@ -60,23 +60,92 @@ pub(super) unsafe fn by_panels<T: Real, S: Lanes<T>>(s: S, layer: &Layer<T>, ste
             continue;
         }
         let left = left(layer, step, spot.first, of_state);
+        let mut panel = layer.packed[section].wrapping_add(spot.block * plan.block[section]);
         for piece in 0..pieces.blocks {
             let (from, depth) = pieces.piece(piece);
             let left = Left { a: left.a.wrapping_offset(from as isize * left.cs), ..left };
             for gate in 0..cell.gates() {
                 let sums = slot(cell, of_state, gate) * plan.rows * width;
-                let target = Target {
-                    c: spot.sums.wrapping_add(sums),
-                    rs: width as isize,
-                    columns: width,
-                    accumulate: piece > 0 || adds(layer, of_state, gate),
-                    stream: false,
-                    bias: std::ptr::null(),
-                    bias_rs: 0,
-                    bias_cs: 0,
-                    activation: Activation::None,
-                };
+                let adds = piece > 0 || adds(layer, of_state, gate);
+                let target = target(spot.sums.wrapping_add(sums), width, adds);
                 // SAFETY: the panel has these steps, the sums a place for every row.
+                unsafe {
+                    let right = Right { b: panel, rs: width as isize };
+                    column::<T, S, Streamed>(s, split, depth, left, right, target);
+                }
+                panel = panel.wrapping_add(depth * width);
+            }
+        }
+    }
+}
+
+/// Rows of a panel's width, one after the other.
+#[inline(always)]
+fn target<T>(c: *mut T, width: usize, accumulate: bool) -> Target<T> {
+    Target {
+        c,
+        rs: width as isize,
+        columns: width,
+        accumulate,
+        stream: false,
+        bias: std::ptr::null(),
+        bias_rs: 0,
+        bias_cs: 0,
+        activation: Activation::None,
+    }
+}
+
+/// The products of one block's input weights with the inputs of some steps.
+pub(super) struct Projection<'a, T> {
+    pub layer: &'a Layer<T>,
+    pub block: usize,
+    /// The first step, and how many.
+    pub steps: (usize, usize),
+    /// Where the first step's products go.
+    pub to: *mut T,
+}
+
+impl<T: Real> LanesTask<T> for Projection<'_, T> {
+    #[inline(always)]
+    fn run<S: Lanes<T>>(self, s: S) {
+        let (p, plan) = (&self.layer.p, &self.layer.plan);
+        // Sequences of all steps are rows one after the other, if one stride leads through them and their results are so too.
+        let merged = p.batch == 1 || p.x[0] == p.x[1] * p.batch as isize;
+        let (groups, rows, apart) = match p.batch {
+            1 => (1, self.steps.1, p.x[0]),
+            batch if merged => (1, self.steps.1 * batch, p.x[1]),
+            batch => (self.steps.1, batch, p.x[1]),
+        };
+        let start = self.layer.x.wrapping_offset(self.steps.0 as isize * p.x[0]);
+        let to = self.to.wrapping_add(self.block * plan.chunk * p.batch * p.cell.gates() * plan.width);
+        for group in 0..groups {
+            let cuts = Split::at_most(rows, PASSING);
+            for (first, rows) in (0..cuts.blocks).map(|cut| cuts.piece(cut)) {
+                let at = group as isize * p.x[0] + first as isize * apart;
+                let left = Left { a: start.wrapping_offset(at), rs: apart, cs: p.x[2] };
+                let row = group * p.batch + first;
+                // SAFETY: the inputs have these rows, and there is room for the products of a whole chunk.
+                unsafe { self.pass(s, left, rows, to.wrapping_add(row * plan.width)) };
+            }
+        }
+    }
+}
+
+impl<T: Real> Projection<'_, T> {
+    /// All panels of the block by some rows of inputs.
+    #[inline(always)]
+    unsafe fn pass<S: Lanes<T>>(&self, s: S, left: Left<T>, rows: usize, to: *mut T) {
+        let Layer { p, plan, packed, .. } = self.layer;
+        let split = Split::at_most(rows, const { tile_of::<T, S>().0 });
+        let width = const { tile_of::<T, S>().1 } * S::LANES;
+        let mut panel = packed[0].wrapping_add(self.block * plan.block[0]);
+        let pieces = plan.pieces(p)[0];
+        for piece in 0..pieces.blocks {
+            let (from, depth) = pieces.piece(piece);
+            let left = Left { a: left.a.wrapping_offset(from as isize * left.cs), ..left };
+            for gate in 0..p.cell.gates() {
+                let target = target(to.wrapping_add(gate * plan.chunk * p.batch * width), width, piece > 0);
+                // SAFETY: the caller's rows; the panel has these steps.
                 unsafe {
                     let right = Right { b: panel, rs: width as isize };
                     column::<T, S, Streamed>(s, split, depth, left, right, target);

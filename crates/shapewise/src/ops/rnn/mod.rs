@@ -14,12 +14,15 @@ mod cells;
 mod cost;
 mod cpu_gates;
 mod cpu_kernels;
+mod cpu_pack;
 mod cpu_part;
+mod cpu_phases;
 mod cpu_products;
 mod cpu_reference;
 mod cpu_run;
 mod dropout;
 mod options;
+mod packed;
 mod plan;
 mod problem;
 mod stack;
@@ -31,8 +34,10 @@ pub mod webgpu;
 use std::fmt;
 
 use super::{Kernel, TensorDesc};
+use crate::backends::cpu::simd::Isa;
 
 pub use options::{Nonlinearity, RnnOptions, RnnWeights};
+pub use packed::PackedRnn;
 
 /// What is computed at each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,7 +87,8 @@ impl Cell {
 }
 
 /// One layer in one direction. Inputs are x `[steps, batch, input]`, h `[batch, hidden]`, for an LSTM c `[batch, hidden]`,
-/// `w_ih`, `w_hh`, then `b_ih` and `b_hh` if there is a bias, then u32 `lengths` `[batch]` if there are lengths; outputs are y
+/// `w_ih`, `w_hh`, then `b_ih` and `b_hh` if there is a bias, then u32 `lengths` `[batch]` if there are lengths, then kept weights if
+/// there are some; outputs are y
 /// `[steps, batch, hidden]`, the last h and, for an LSTM, the last c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RnnAttributes {
@@ -94,19 +100,37 @@ pub struct RnnAttributes {
     pub bias: bool,
     /// Whether each sequence has a length of its own.
     pub lengths: bool,
+    /// A form of the weights that is the last input, beside the plain ones.
+    pub kept: Option<Kept>,
+}
+
+/// Weights in panels, as a kernel reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kept {
+    /// The instruction set whose kernels read them.
+    pub isa: Isa,
+    /// Steps of a panel's piece at most.
+    pub depth: u32,
+}
+
+impl Kept {
+    fn write(self, out: &mut impl fmt::Write) -> fmt::Result {
+        write!(out, "+{}_panels{}", self.isa, self.depth)
+    }
 }
 
 impl RnnAttributes {
     /// What the workload's key is made from.
     pub(super) fn write_key(self, out: &mut impl fmt::Write) -> fmt::Result {
         let [reverse, bias, lengths] = [self.reverse, self.bias, self.lengths].map(u8::from);
-        write!(out, " {} {reverse}{bias}{lengths}", self.cell.name())
+        write!(out, " {} {reverse}{bias}{lengths}", self.cell.name())?;
+        self.kept.map_or(Ok(()), |kept| kept.write(out))
     }
 
     /// The ordinal that models see.
     pub(crate) fn feature(self) -> f32 {
-        let [reverse, lengths] = [self.reverse, self.lengths].map(u8::from);
-        f32::from(4 * self.cell as u8 + 2 * lengths + reverse)
+        let [reverse, lengths, kept] = [self.reverse, self.lengths, self.kept.is_some()].map(u8::from);
+        f32::from(16 * kept + 4 * self.cell as u8 + 2 * lengths + reverse)
     }
 
     /// For the operand that holds lengths: one more than the longest.
@@ -147,7 +171,7 @@ impl fmt::Display for RnnAttributes {
         for (is, text) in [(self.reverse, "+reverse"), (self.bias, "+bias"), (self.lengths, "+lengths")] {
             f.write_str(if is { text } else { "" })?;
         }
-        Ok(())
+        self.kept.map_or(Ok(()), |kept| kept.write(f))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a call is given beside the sequence: weights, and what may be left out.
 
-use super::Cell;
+use super::{Cell, Kept};
 use crate::tensor::TensorView;
 
 /// What a vanilla network applies to its sums.
@@ -28,12 +28,14 @@ pub struct RnnWeights<'a> {
     pub(super) w_ih: TensorView<'a>,
     pub(super) w_hh: TensorView<'a>,
     pub(super) bias: Option<[TensorView<'a>; 2]>,
+    /// The same in panels, if they were packed.
+    pub(super) kept: Option<(Kept, TensorView<'a>)>,
 }
 
 impl<'a> RnnWeights<'a> {
     /// `[gates · hidden, input]` for the inputs and `[gates · hidden, hidden]` for the state; without biases.
     pub fn new(w_ih: impl Into<TensorView<'a>>, w_hh: impl Into<TensorView<'a>>) -> Self {
-        Self { w_ih: w_ih.into(), w_hh: w_hh.into(), bias: None }
+        Self { w_ih: w_ih.into(), w_hh: w_hh.into(), bias: None, kept: None }
     }
 
     /// With biases of inputs and state, `[gates · hidden]` each.

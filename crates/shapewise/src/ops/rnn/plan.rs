@@ -13,8 +13,11 @@ use crate::tensor::DType;
 /// Sequences whose sums are computed before their gates: whole tiles of 4, 6, 8 and 12 rows, whose sums stay in the first cache.
 const ROWS: usize = 48;
 
-/// Rows of an input projection: so many that packing the weights for them costs a few hundredths.
+/// Rows of an input projection: so many that reading the weights for them costs nothing beside the products.
 const PROJECTED: usize = 512;
+
+/// Rows of a projection that pass a panel together: their inputs stay in the second cache for all gates.
+pub(super) const PASSING: usize = 96;
 
 /// How a kernel goes about a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +35,14 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Whether weights of the steps are packed.
+    /// Whether weights of the state are packed.
     pub fn packs(self) -> bool {
         matches!(self, Self::Fused | Self::Batch | Self::Projected)
+    }
+
+    /// Whether weights of the inputs and of the state are packed.
+    pub fn packed(self) -> [bool; 2] {
+        [self != Self::Rows, self.packs()]
     }
 
     /// Whether inputs are multiplied before the steps.
@@ -61,8 +69,10 @@ pub(super) struct Plan {
     pub rows: usize,
     /// The longest piece of a product.
     pub depth: usize,
-    /// Packed weights of a block.
-    pub block: usize,
+    /// Packed weights of a block: of the inputs, and of the state.
+    pub block: [usize; 2],
+    /// Whether they were packed before the call.
+    pub kept: bool,
     /// Steps whose inputs are multiplied at once.
     pub chunk: usize,
 }
@@ -70,7 +80,8 @@ pub(super) struct Plan {
 /// Elements of the buffers of a call, in this order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buffers {
-    pub packed: usize,
+    /// Of the inputs, and of the state.
+    pub packed: [usize; 2],
     pub bias: usize,
     /// One of two.
     pub state: usize,
@@ -88,10 +99,13 @@ impl Plan {
         let width = panel_bytes / size;
         let blocks = p.hidden.div_ceil(width);
         let padded = blocks * width;
-        // A panel's piece takes half of the first cache.
-        let most = Sizes::of(device).l1 / 2 / panel_bytes;
-        let depth = parameters.get(Knob::BlockK).map_or(most, |k| k as usize).max(1);
-        let steps = if way.projects() { p.hidden } else { p.input + p.hidden };
+        let kept = p.kept.filter(|kept| kept.isa == isa && way.packed()[0]);
+        let depth = match kept {
+            Some(kept) => kept.depth as usize,
+            None => parameters.get(Knob::BlockK).map_or_else(|| depth(isa, device), |k| k as usize),
+        };
+        let packs = way.packed();
+        let panel = p.cell.gates() * width;
         Self {
             isa,
             way,
@@ -102,8 +116,10 @@ impl Plan {
             // A line more: rows a power of two apart would share a set of the cache.
             pitch: padded + 64 / size,
             rows: Split::at_most(p.batch, ROWS).longest(),
-            depth,
-            block: if way.packs() { p.cell.gates() * steps * width } else { 0 },
+            depth: depth.max(1),
+            block: [(packs[0], p.input), (packs[1], p.hidden)]
+                .map(|(packs, k)| if packs { panel * k } else { 0 }),
+            kept: kept.is_some(),
             chunk: if way.projects() { PROJECTED.div_ceil(p.batch.max(1)).min(p.steps) } else { p.steps },
         }
     }
@@ -113,15 +129,20 @@ impl Plan {
         [p.input, p.hidden].map(|length| Split::at_most(length, self.depth))
     }
 
+    /// Projected inputs of a step: for every block and gate as many rows as there are sequences, of a panel's width.
+    pub fn step(&self, p: &Problem) -> usize {
+        p.batch * p.cell.gates() * self.padded
+    }
+
     pub fn buffers(&self, p: &Problem) -> Buffers {
         let line = |elements: usize| elements.next_multiple_of(64);
         let state = line(p.batch * self.pitch);
         Buffers {
-            packed: line(self.blocks * self.block),
+            packed: self.block.map(|block| if self.kept { 0 } else { line(self.blocks * block) }),
             bias: line(p.cell.sums() * self.padded),
             state,
             memory: if p.cell == Cell::Lstm { state } else { 0 },
-            projected: if self.way.projects() { line(self.chunk * p.batch * p.columns()) } else { 0 },
+            projected: if self.way.projects() { line(self.chunk * self.step(p)) } else { 0 },
             sums: line(p.cell.sums() * self.rows * self.width),
         }
     }
@@ -130,8 +151,21 @@ impl Plan {
 impl Buffers {
     /// All together, for so many threads.
     pub fn total(&self, threads: usize) -> usize {
-        self.packed + self.bias + 2 * self.state + self.memory + self.projected + threads * self.sums
+        self.packed[0]
+            + self.packed[1]
+            + self.bias
+            + 2 * self.state
+            + self.memory
+            + self.projected
+            + threads * self.sums
     }
+}
+
+/// Steps of a panel's piece, if nobody asks for others: it takes as much as the first cache has. Tiles read it in order, which the
+/// second cache keeps up with, and shorter pieces add up sums more often: on Zen 3 half as much was a fortieth slower.
+pub(super) fn depth(isa: Isa, device: &DeviceInfo) -> usize {
+    let panel_bytes = tile_shape(isa.register_bytes()).1 * isa.register_bytes();
+    (Sizes::of(device).l1 / panel_bytes).max(1)
 }
 
 /// Whether a layer's numbers are computed with as they are stored.

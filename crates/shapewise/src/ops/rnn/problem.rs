@@ -1,6 +1,7 @@
 //! One layer as kernels see it: sizes and strides.
 
-use super::{Cell, Places, RnnAttributes};
+use super::cpu_pack::kept_elements;
+use super::{Cell, Kept, Places, RnnAttributes};
 use crate::ops::{Operation, TensorDesc, Workload};
 use crate::tensor::DType;
 
@@ -11,6 +12,8 @@ pub(super) struct Problem {
     pub cell: Cell,
     pub reverse: bool,
     pub bias: bool,
+    /// How the last input holds the weights, if they were packed before.
+    pub kept: Option<Kept>,
     pub places: Places,
     pub steps: usize,
     pub batch: usize,
@@ -27,15 +30,16 @@ pub(super) struct Problem {
 
 impl Problem {
     pub fn of(workload: &Workload) -> Self {
-        let RnnAttributes { cell, reverse, bias, .. } = attributes(workload);
+        let RnnAttributes { cell, reverse, bias, kept, .. } = attributes(workload);
         let places = attributes(workload).places();
         let (inputs, y) = (workload.inputs(), &workload.outputs()[0]);
         let x = &inputs[0];
-        Self {
+        let mut problem = Self {
             dtype: y.dtype,
             cell,
             reverse,
             bias,
+            kept,
             places,
             steps: x.shape[0],
             batch: x.shape[1],
@@ -45,6 +49,34 @@ impl Problem {
             w_ih: strides(&inputs[places.w_ih]),
             w_hh: strides(&inputs[places.w_hh]),
             y: strides(y),
+        };
+        // Whoever asks without `pack_rnn` may have put anything there.
+        problem.kept = kept.filter(|kept| {
+            let elements: usize = kept_elements(&problem, kept.isa).iter().sum();
+            inputs.last().is_some_and(|o| o.dtype == y.dtype && *o.shape == [elements] && o.strides[0] == 1)
+        });
+        problem
+    }
+
+    /// A layer of which only the weights are known, which are contiguous.
+    pub fn of_weights(cell: Cell, dtype: DType, [input, hidden]: [usize; 2], kept: Kept) -> Self {
+        let attributes =
+            RnnAttributes { cell, reverse: false, bias: false, lengths: false, kept: Some(kept) };
+        Self {
+            dtype,
+            cell,
+            reverse: false,
+            bias: false,
+            kept: Some(kept),
+            places: attributes.places(),
+            steps: 0,
+            batch: 0,
+            input,
+            hidden,
+            x: [0; 3],
+            w_ih: [input as isize, 1],
+            w_hh: [hidden as isize, 1],
+            y: [0; 3],
         }
     }
 
@@ -57,15 +89,6 @@ impl Problem {
     /// Rows of weights.
     pub fn columns(&self) -> usize {
         self.cell.gates() * self.hidden
-    }
-
-    /// Sequences of all steps one after the other, if one stride leads through them.
-    pub fn rows_stride(&self) -> Option<isize> {
-        match (self.steps, self.batch) {
-            (1, _) => Some(self.x[1]),
-            (_, 1) => Some(self.x[0]),
-            (_, batch) => (self.x[0] == self.x[1] * batch as isize).then_some(self.x[1]),
-        }
     }
 }
 

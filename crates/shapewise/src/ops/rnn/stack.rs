@@ -7,7 +7,7 @@ use super::{Cell, RnnAttributes, RnnWeights};
 use crate::error::Result;
 use crate::ops::elementwise::{Function, Program};
 use crate::ops::walk::layout;
-use crate::ops::{Operation, Request};
+use crate::ops::{MAX_OPERANDS, Operation, Request};
 use crate::runtime::Runtime;
 use crate::tensor::{DType, Layout, Shape, Tensor, TensorView, TensorViewMut};
 
@@ -118,11 +118,16 @@ impl Runtime {
         results: Results<'_>,
     ) -> Result<()> {
         let weights = &asked.weights[at];
+        // An LSTM with biases and lengths fills a workload; its weights are then packed in the call.
+        let memory = usize::from(asked.cell == Cell::Lstm);
+        let operands = 4 + 2 * memory + weights.views().count() + usize::from(lengths.is_some());
+        let kept = weights.kept.as_ref().filter(|_| operands < MAX_OPERANDS);
         let attributes = RnnAttributes {
             cell: asked.cell,
             reverse: at % asked.directions == 1,
             bias: weights.bias.is_some(),
             lengths: lengths.is_some(),
+            kept: kept.map(|kept| kept.0),
         };
         let mut request = Request::new(Operation::Rnn(attributes));
         request.input(&x);
@@ -138,6 +143,9 @@ impl Runtime {
         }
         if let Some(lengths) = lengths {
             request.input(&lengths);
+        }
+        if let Some((_, panels)) = kept {
+            request.input(panels);
         }
         request.output(results.y);
         for out in [Some(results.h), results.c].into_iter().flatten() {

@@ -7,6 +7,8 @@ use crate::tensor::{DType, Shape, Tensor, TensorView};
 use crate::{Result, Runtime};
 use proptest::prelude::*;
 
+mod packed;
+
 /// Sizes: steps, batch, input, hidden.
 fn workload(dtype: DType, sizes: [usize; 4], attributes: RnnAttributes) -> Workload {
     let [steps, batch, input, hidden] = sizes;
@@ -32,7 +34,7 @@ fn every_cell_direction_and_type() {
     for cell in Cell::ALL {
         for flags in 0..8 {
             let [reverse, bias, lengths] = [1, 2, 4].map(|flag| flags & flag != 0);
-            let attributes = RnnAttributes { cell, reverse, bias, lengths };
+            let attributes = RnnAttributes { cell, reverse, bias, lengths, kept: None };
             for dtype in [DType::F32, DType::F64] {
                 for sizes in [[1, 1, 1, 1], [5, 3, 4, 7], [3, 8, 20, 33], [4, 13, 300, 40]] {
                     ran += agree(&rt, &workload(dtype, sizes, attributes));
@@ -47,7 +49,7 @@ fn every_cell_direction_and_type() {
 fn long_products_many_sequences_and_short_types() {
     let rt = runtime();
     for cell in Cell::ALL {
-        let attributes = RnnAttributes { cell, reverse: false, bias: true, lengths: true };
+        let attributes = RnnAttributes { cell, reverse: false, bias: true, lengths: true, kept: None };
         let sizes =
             if cfg!(miri) { [[2, 3, 4, 5], [1, 2, 3, 4]] } else { [[3, 130, 10, 18], [2, 5, 700, 530]] };
         for sizes in sizes {
@@ -62,7 +64,7 @@ fn long_products_many_sequences_and_short_types() {
 fn nothing_to_compute() {
     let rt = runtime();
     for cell in Cell::ALL {
-        let attributes = RnnAttributes { cell, reverse: true, bias: true, lengths: true };
+        let attributes = RnnAttributes { cell, reverse: true, bias: true, lengths: true, kept: None };
         for sizes in [[0, 2, 3, 4], [2, 0, 3, 4], [2, 2, 0, 4], [2, 2, 3, 0]] {
             agree(&rt, &workload(DType::F32, sizes, attributes));
         }
@@ -83,7 +85,7 @@ proptest! {
         (steps, batch, input, hidden) in (1usize..9, 1usize..40, 1usize..70, 1usize..70),
         (reverse, bias, lengths) in (any::<bool>(), any::<bool>(), any::<bool>()),
     ) {
-        let attributes = RnnAttributes { cell: Cell::ALL[cell], reverse, bias, lengths };
+        let attributes = RnnAttributes { cell: Cell::ALL[cell], reverse, bias, lengths, kept: None };
         let dtype = if double { DType::F64 } else { DType::F32 };
         agree(&runtime(), &workload(dtype, [steps, batch, input, hidden], attributes));
     }
@@ -122,14 +124,23 @@ impl Net {
 
     /// Result, last states and, for an LSTM, last memories.
     fn run<'a>(&'a self, rt: &Runtime, x: &'a Tensor, options: &RnnOptions<'a>) -> Result<Vec<Tensor>> {
-        let weights = self.weights();
-        let two = |(y, h)| vec![y, h];
-        match self.cell {
-            Cell::Tanh => rt.rnn(x, &weights, Nonlinearity::Tanh, options).map(two),
-            Cell::Relu => rt.rnn(x, &weights, Nonlinearity::Relu, options).map(two),
-            Cell::Gru => rt.gru(x, &weights, options).map(two),
-            Cell::Lstm => rt.lstm(x, &weights, options).map(|(y, h, c)| vec![y, h, c]),
-        }
+        call(self.cell, rt, x, &self.weights(), options)
+    }
+}
+
+fn call<'a>(
+    cell: Cell,
+    rt: &Runtime,
+    x: &'a Tensor,
+    weights: &[RnnWeights<'a>],
+    options: &RnnOptions<'a>,
+) -> Result<Vec<Tensor>> {
+    let two = |(y, h)| vec![y, h];
+    match cell {
+        Cell::Tanh => rt.rnn(x, weights, Nonlinearity::Tanh, options).map(two),
+        Cell::Relu => rt.rnn(x, weights, Nonlinearity::Relu, options).map(two),
+        Cell::Gru => rt.gru(x, weights, options).map(two),
+        Cell::Lstm => rt.lstm(x, weights, options).map(|(y, h, c)| vec![y, h, c]),
     }
 }
 
@@ -416,7 +427,7 @@ fn everything_that_tells_layers_apart_is_in_their_key() {
     let mut keys = std::collections::HashSet::new();
     for cell in Cell::ALL {
         for reverse in [false, true] {
-            let attributes = RnnAttributes { cell, reverse, bias: false, lengths: false };
+            let attributes = RnnAttributes { cell, reverse, bias: false, lengths: false, kept: None };
             assert!(keys.insert(workload(DType::F32, [2, 2, 3, 4], attributes).key()));
         }
     }

@@ -38,7 +38,7 @@ fn every_cell_both_ways() {
         for (reverse, bias, lengths) in
             [(false, true, false), (true, false, false), (false, true, true), (true, true, true)]
         {
-            let attributes = RnnAttributes { cell, reverse, bias, lengths };
+            let attributes = RnnAttributes { cell, reverse, bias, lengths, kept: None };
             for sizes in [[5, 3, 4, 6], [1, 1, 1, 1], [4, 2, 9, 17]] {
                 assert!(agree(WEBGPU_KERNELS, &workload(attributes, sizes)) > 0, "{attributes} {sizes:?}");
             }
@@ -48,7 +48,7 @@ fn every_cell_both_ways() {
 
 #[test]
 fn rows_that_share_loads_and_vectors() {
-    let plain = RnnAttributes { cell: Cell::Lstm, reverse: false, bias: true, lengths: false };
+    let plain = RnnAttributes { cell: Cell::Lstm, reverse: false, bias: true, lengths: false, kept: None };
     // The last rows have fewer than four neighbours, and units are more than invocations.
     let layers = Cell::ALL.map(|cell| (cell, [3, 6, 8, 12]));
     for (cell, sizes) in layers.into_iter().chain([(Cell::Gru, [2, 9, 5, 70]), (Cell::Tanh, [3, 4, 4, 300])])
@@ -64,7 +64,7 @@ fn rows_that_share_loads_and_vectors() {
 #[test]
 fn short_floats() {
     for cell in Cell::ALL {
-        let attributes = RnnAttributes { cell, reverse: true, bias: true, lengths: false };
+        let attributes = RnnAttributes { cell, reverse: true, bias: true, lengths: false, kept: None };
         for sizes in [[4, 3, 5, 7], [3, 5, 8, 12]] {
             let w = of(DType::F16, attributes, sizes);
             if limits().f16 {
@@ -78,7 +78,8 @@ fn short_floats() {
 
 #[test]
 fn what_a_workgroup_cannot_hold_is_left_to_the_other() {
-    let attributes = RnnAttributes { cell: Cell::Gru, reverse: false, bias: false, lengths: false };
+    let attributes =
+        RnnAttributes { cell: Cell::Gru, reverse: false, bias: false, lengths: false, kept: None };
     let w = workload(attributes, [1, 1, 1, 100_000]);
     let reasons = resident::Resident.supports(&w, limits()).unwrap_err().to_string();
     assert!(reasons.contains("the workgroup's memory holds"), "{reasons}");
@@ -91,7 +92,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn any_shape(steps in 1usize..8, batch in 1usize..7, input in 1usize..20, hidden in 1usize..20, cell in 0usize..4, bias: bool) {
-        let attributes = RnnAttributes { cell: Cell::ALL[cell], reverse: false, bias, lengths: false };
+        let attributes = RnnAttributes { cell: Cell::ALL[cell], reverse: false, bias, lengths: false, kept: None };
         prop_assert!(agree(WEBGPU_KERNELS, &workload(attributes, [steps, batch, input, hidden])) > 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Transposes, sums, element-wise products and multiples of sparse matrices.
+//! Transposes, sums, differences, element-wise products, extremes and functions of sparse matrices.
 
 use super::compressed::{Lines, Rows, check_entries};
 use super::convert::{Triples, stored};
@@ -38,6 +38,37 @@ impl SparseMatrix {
     /// The product of the elements at each place, in the format of the first: entries are where both have one.
     pub fn multiply(&self, other: &Self) -> Result<Self> {
         self.merged("sparse multiply", other, |a, b| Some(a? * b?))
+    }
+
+    /// The difference of two matrices, in the format of the first.
+    pub fn subtract(&self, other: &Self) -> Result<Self> {
+        self.merged("sparse subtract", other, |a, b| Some(a.unwrap_or(0.0) - b.unwrap_or(0.0)))
+    }
+
+    /// The larger element at each place, in the format of the first: entries are where one has one, and are compared with the zero
+    /// of the other if it has none. NaN on either side gives NaN.
+    pub fn maximum(&self, other: &Self) -> Result<Self> {
+        self.merged("sparse maximum", other, |a, b| Some(larger(a.unwrap_or(0.0), b.unwrap_or(0.0))))
+    }
+
+    /// The smaller element at each place, as [`maximum`](SparseMatrix::maximum).
+    pub fn minimum(&self, other: &Self) -> Result<Self> {
+        self.merged("sparse minimum", other, |a, b| Some(-larger(-a.unwrap_or(0.0), -b.unwrap_or(0.0))))
+    }
+
+    /// A function of every entry. Places without one stay zero, whatever the function makes of zero; of BSR all elements of the blocks
+    /// are entries.
+    ///
+    /// ```
+    /// use shapewise::Tensor;
+    /// use shapewise::ops::sparse::SparseMatrix;
+    /// let dense = Tensor::from_vec(vec![0.0f32, -4.0, 9.0, 0.0], &[2, 2])?;
+    /// let roots = SparseMatrix::from_dense(&dense)?.map(|x| x.abs().sqrt())?;
+    /// assert_eq!(roots.to_dense()?.to_vec::<f32>()?, [0.0, 2.0, 3.0, 0.0]);
+    /// # Ok::<(), shapewise::Error>(())
+    /// ```
+    pub fn map(&self, function: impl Fn(f64) -> f64) -> Result<Self> {
+        by_type!(self.dtype(), T => stored(mapped::<T>(self.rows()?, function), self.shape, self.format))
     }
 
     /// Every entry times a factor.
@@ -90,6 +121,17 @@ impl SparseMatrix {
         }
         Ok(diagonal)
     }
+}
+
+/// The same rows with a function of their values.
+fn mapped<T: Number>(rows: Rows<'_, T>, function: impl Fn(f64) -> f64) -> Rows<'static, T> {
+    let values = rows.values.iter().map(|x| T::from_f64(function(x.to_f64()))).collect();
+    Rows::new(rows.offsets.into_owned(), rows.columns.into_owned(), values)
+}
+
+/// The larger one; NaN if one is.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
 }
 
 /// COO with its two indices exchanged and sorted anew.

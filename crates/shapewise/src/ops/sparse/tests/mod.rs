@@ -98,6 +98,15 @@ proptest! {
         prop_assert_eq!(sum, parts);
         let each: Vec<f64> = dense(&b).iter().zip(dense(&c)).map(|(p, q)| p * q).collect();
         prop_assert_eq!(dense(&b.multiply(&c).unwrap()), each);
+        let pairs = || dense(&b).into_iter().zip(dense(&c));
+        let by = |f: fn(f64, f64) -> f64| -> Vec<f64> { pairs().map(|(p, q)| f(p, q)).collect() };
+        prop_assert_eq!(dense(&b.subtract(&c).unwrap()), by(|p, q| p - q));
+        prop_assert_eq!(dense(&b.maximum(&c).unwrap()), by(f64::max));
+        prop_assert_eq!(dense(&b.minimum(&c).unwrap()), by(f64::min));
+        // Everything that is not zero has an entry, and nothing else is touched.
+        let moved: Vec<f64> = dense(&b).iter().map(|&p| if p == 0.0 { 0.0 } else { p.abs() + 3.0 }).collect();
+        let entries = |x: f64| if x == 0.0 { 0.0 } else { x.abs() + 3.0 };
+        prop_assert_eq!(dense(&b.map(entries).unwrap()), moved);
         let twice: Vec<f64> = dense(&b).iter().map(|p| 2.0 * p).collect();
         prop_assert_eq!(dense(&b.scale(2.0).unwrap()), twice);
     }
@@ -168,6 +177,21 @@ fn places_that_are_not_used_do_not_spread_infinities() {
         let y = vector(&rt, &a.to_format(format).unwrap(), &[f64::INFINITY, 1.0, 2.0]);
         assert_eq!(y, [3.0, 0.0, 2.0], "{format}");
     }
+}
+
+#[test]
+fn extremes_and_functions_of_numbers_that_are_none() {
+    let of = |x: [f32; 4]| SparseMatrix::from_dense(&Tensor::from_vec(x.to_vec(), &[2, 2]).unwrap()).unwrap();
+    let (a, b) = (of([f32::NAN, -2.0, 0.0, 5.0]), of([1.0, 0.0, f32::NAN, f32::INFINITY]));
+    for (found, wanted) in [(a.maximum(&b), [0.0, f32::INFINITY]), (a.minimum(&b), [-2.0, 5.0])] {
+        let found = found.unwrap().to_dense().unwrap().to_vec::<f32>().unwrap();
+        assert!(found[0].is_nan() && found[2].is_nan());
+        assert_eq!([found[1], found[3]], wanted);
+    }
+    // Padding of ELL is no entry, so it is not mapped.
+    let ell = of([1.0, 2.0, 0.0, 3.0]).to_format(SparseFormat::Ell).unwrap().map(|x| x + 1.0).unwrap();
+    assert_eq!(ell.to_dense().unwrap().to_vec::<f32>().unwrap(), [2.0, 3.0, 0.0, 4.0]);
+    assert_eq!(ell.format(), SparseFormat::Ell);
 }
 
 #[test]

@@ -41,10 +41,15 @@ pub(super) fn exp_sum<T: Coefficients, S: Lanes<T>>(s: S, x: S::V, tail: S::V) -
 /// beyond that the result is meaningless.
 #[inline(always)]
 pub fn exp_nonpositive<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> S::V {
+    s.select(s.lt(x, s.splat(T::EXP_NORMAL[0])), s.splat(T::ZERO), exp_normal(s, x))
+}
+
+/// eˣ where it is a normal number; meaningless elsewhere.
+#[inline(always)]
+fn exp_normal<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> S::V {
     // With the bias in the rounder, the lowest bits are those of an exponent.
     let (shifted, _, r) = reduce(s, x, T::from_f64(f64::from(T::BIAS)));
-    let y = s.mul(exp_reduced(s, r), s.shl_mantissa(shifted));
-    s.select(s.lt(x, s.splat(T::EXP_NORMAL[0])), s.splat(T::ZERO), y)
+    s.mul(exp_reduced(s, r), s.shl_mantissa(shifted))
 }
 
 /// ln x
@@ -84,14 +89,20 @@ pub(super) fn split_near_one<T: Float, S: Lanes<T>>(s: S, x: S::V) -> (S::V, S::
 /// Hyperbolic tangent.
 #[inline(always)]
 pub fn tanh<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> S::V {
+    let (above, below) = tanh_quotient(s, x);
+    s.copysign(s.div(above, below), x)
+}
+
+/// The size of the hyperbolic tangent as a quotient, for those who divide by something else too; both parts are finite.
+#[inline(always)]
+pub fn tanh_quotient<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> (S::V, S::V) {
     // tanh x = (e²ˣ − 1) / (e²ˣ + 1), with e²ˣ − 1 taken without cancellation.
     let size = s.min(s.splat(T::TANH_ONE), s.abs(x));
     let (shifted, _, r) = reduce(s, s.add(size, size), T::from_f64(f64::from(T::BIAS)));
     let power = s.shl_mantissa(shifted);
     let grown = s.mul_add(s.mul(r, r), polynomial(s, r, T::EXP), r);
     let minus_one = s.mul_add(power, grown, s.sub(power, s.splat(T::ONE)));
-    let y = s.div(minus_one, s.add(minus_one, s.splat(T::from_f64(2.0))));
-    s.copysign(y, x)
+    (minus_one, s.add(minus_one, s.splat(T::from_f64(2.0))))
 }
 
 /// 1 / (1 + e⁻ˣ)
@@ -100,6 +111,16 @@ pub fn sigmoid<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> S::V {
     let one = s.splat(T::ONE);
     let e = exp(s, s.neg(s.abs(x)));
     s.div(s.select(s.lt(x, s.splat(T::ZERO)), e, one), s.add(one, e))
+}
+
+/// 1 + e⁻ˣ, by which the sigmoid divides, in the fewest instructions: it stops growing where the sigmoid is about as small as a
+/// normal number can be.
+#[inline(always)]
+pub fn sigmoid_divisor<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> S::V {
+    // A little inside what is normal; in this order NaN comes through both.
+    let most = s.splat(-T::EXP_NORMAL[0] - T::ONE);
+    let x = s.min(most, s.max(s.neg(most), s.neg(x)));
+    s.add(s.splat(T::ONE), exp_normal(s, x))
 }
 
 /// x · sigmoid x; −∞ gives −0.

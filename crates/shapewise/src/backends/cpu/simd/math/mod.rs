@@ -9,7 +9,7 @@
 //! | pow | 1.5 | 2 | 1.5 | 2 |
 //! | sin, cos | 2 | 3 | 2 | 3 |
 //! | tanh | 2.5 | 4 | 2.5 | 4 |
-//! | sigmoid | 2.5 | 3 | 2.5 | 3 |
+//! | sigmoid, and 1 / `sigmoid_divisor` while the sigmoid is a normal number | 2.5 | 3 | 2.5 | 3 |
 //! | erf | 2.5 | 3 | 2.5 | 4 |
 //! | rsqrt | 1.5 | 1.5 | 1.5 | 1.5 |
 //! | silu (while the sigmoid is a normal number) | 3.5 | 4 | 3.5 | 4 |
@@ -27,6 +27,7 @@ mod trig;
 
 pub use coefficients::{Coefficients, Scalar};
 pub use exp::{erf, exp, exp_nonpositive, exp_nonpositive_each, gelu, log, sigmoid, silu, tanh};
+pub use exp::{sigmoid_divisor, tanh_quotient};
 pub use pow::pow;
 pub use trig::{cos, sin};
 
