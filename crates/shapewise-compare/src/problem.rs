@@ -11,6 +11,9 @@ pub const QUANT_SCALE: f32 = 0.01;
 /// Their zero point.
 pub const QUANT_ZERO: i32 = 3;
 
+/// The scale of weights of 4 bits.
+pub const WEIGHT_SCALE: f32 = 0.125;
+
 /// Entries of the answer that are compared with the reference.
 const SAMPLED: usize = 64;
 
@@ -110,6 +113,17 @@ impl Problem {
         self.inputs[place].iter().map(|&v| unsigned(v)).collect()
     }
 
+    /// Weights of 4 bits, two in a byte, the first one low.
+    pub fn nibbles(&self) -> Vec<u8> {
+        let pair = |pair: &[f32]| (nibble(pair[0]) & 15) as u8 | (nibble(pair[1]) << 4) as u8;
+        self.inputs[input::Y].chunks_exact(2).map(pair).collect()
+    }
+
+    /// The same weights as numbers.
+    pub fn widened(&self) -> Vec<f32> {
+        self.inputs[input::Y].iter().map(|&v| f32::from(nibble(v)) * WEIGHT_SCALE).collect()
+    }
+
     /// The largest error of an answer as a multiple of what is allowed: right when at most 1.
     pub fn error(&self, answer: &[f32]) -> f64 {
         if answer.len() != self.task.output_len() || answer.iter().any(|v| !v.is_finite()) {
@@ -134,7 +148,7 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         Task::Transpose { n } => vec![n * n],
         Task::Gather { rows, cols, picks } => vec![rows * cols, picks],
         Task::Sort { n } | Task::TopK { n, .. } | Task::Quantize { n } | Task::Dequantize { n } => vec![n],
-        Task::IntegerMatmul { m, k, n } => vec![m * k, k * n],
+        Task::IntegerMatmul { m, k, n } | Task::WeightMatmul { m, k, n } => vec![m * k, k * n],
         Task::Sparse { n, per_row, cols } => vec![n * cols, n * per_row, n * per_row],
     };
     let mut inputs: Vec<_> = lengths.iter().enumerate().map(|(i, &len)| Buffer::random(len, i)).collect();
@@ -146,6 +160,11 @@ fn make_inputs(task: &Task) -> Vec<Buffer> {
         _ => {}
     }
     inputs
+}
+
+/// A weight of 4 bits from a number in [-1, 1).
+fn nibble(v: f32) -> i8 {
+    (v * 8.0).floor().clamp(-8.0, 7.0) as i8
 }
 
 fn signed(v: f32) -> i8 {
@@ -241,6 +260,13 @@ fn point(task: &Task, inputs: &[Buffer], index: usize) -> Point {
             let value: f64 = products.sum();
             // Exact but for its way through f32.
             Point { index, value, allowed: f64::from(f32::EPSILON) * (value.abs() + 1.0) }
+        }
+        Task::WeightMatmul { k, n, .. } => {
+            let line = &inputs[input::Y][index % n * k..][..k];
+            let weights = line.iter().map(|&v| f64::from(nibble(v)) * f64::from(WEIGHT_SCALE));
+            let products = weights.enumerate().map(|(p, w)| at(index / n * k + p) * w);
+            let (value, magnitude) = products.fold((0.0, 0.0), |(s, t), v| (s + v, t + v.abs()));
+            Point { index, value, allowed: allowed(magnitude, k) }
         }
         Task::Quantize { .. } => {
             let rounded = (x[index] / QUANT_SCALE).round_ties_even() + QUANT_ZERO as f32;

@@ -109,6 +109,7 @@ fn bar_all(group: Group) -> f64 {
     match group {
         Group::Conv | Group::IntegerMatmul | Group::Matmul => 0.95,
         Group::Depthwise | Group::SparseMatrix => 2.0,
+        Group::WeightMatmul => 3.0,
         Group::SparseVector | Group::Gru => 1.2,
         Group::Attention
         | Group::Elementwise
@@ -132,6 +133,7 @@ fn bar_mean(group: Group) -> f64 {
         | Group::Quantize => 1.0,
         Group::IntegerMatmul => 0.95,
         Group::Depthwise | Group::SparseMatrix => 2.0,
+        Group::WeightMatmul => 3.0,
         Group::Fft => 1.3,
         Group::ReduceAndNorm | Group::SparseVector | Group::Gru => 1.2,
     }

@@ -10,6 +10,9 @@ use std::fmt;
 /// The list that is run when no file is given.
 pub const DEFAULT_LIST: &str = include_str!("../workloads.json");
 
+/// Weights of 4 bits that share a scale.
+pub const WEIGHT_BLOCK: usize = 32;
+
 /// One named piece of work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
@@ -50,6 +53,8 @@ pub enum Task {
     Gather { rows: usize, cols: usize, picks: usize },
     /// C[m,n] = A[m,k] · B[k,n] of unsigned and signed bytes, summed in i32.
     IntegerMatmul { m: usize, k: usize, n: usize },
+    /// C[m,n] = A[m,k] · Bᵀ of numbers and weights of 4 bits, stored as [n,k] with a scale for each 32.
+    WeightMatmul { m: usize, k: usize, n: usize },
     /// n numbers as i8 with a scale and a zero point.
     Quantize { n: usize },
     /// n of i8 back to numbers.
@@ -139,6 +144,7 @@ impl Task {
             Self::Sparse { cols: 1, .. } => Group::SparseVector,
             Self::Sparse { .. } => Group::SparseMatrix,
             Self::IntegerMatmul { .. } => Group::IntegerMatmul,
+            Self::WeightMatmul { .. } => Group::WeightMatmul,
             Self::Quantize { .. } | Self::Dequantize { .. } => Group::Quantize,
             _ => Group::ReduceAndNorm,
         }
@@ -162,7 +168,7 @@ impl Task {
             Self::Transpose { n } => n * n,
             Self::Sparse { n, cols, .. } => n * cols,
             Self::Gather { cols, picks, .. } => picks * cols,
-            Self::IntegerMatmul { m, n, .. } => m * n,
+            Self::IntegerMatmul { m, n, .. } | Self::WeightMatmul { m, n, .. } => m * n,
             Self::Sort { n } | Self::Quantize { n } | Self::Dequantize { n } => n,
             Self::TopK { k, .. } => k,
         }
@@ -198,7 +204,9 @@ impl Task {
             Self::Transpose { n } => product(&[2, n, n]),
             Self::Sparse { n, per_row, cols } => product(&[2, n, cols]) + product(&[3, n, per_row]),
             Self::Gather { rows, cols, picks } => product(&[rows, cols]) + product(&[picks, cols + 1]),
-            Self::IntegerMatmul { m, k, n } => product(&[m, k]) + product(&[k, n]) + product(&[m, n]),
+            Self::IntegerMatmul { m, k, n } | Self::WeightMatmul { m, k, n } => {
+                product(&[m, k]) + product(&[k, n]) + product(&[m, n])
+            }
             Self::Quantize { n } | Self::Dequantize { n } => product(&[3, n]),
             Self::Sort { n } | Self::TopK { n, .. } => product(&[3, n]),
         }
@@ -234,6 +242,8 @@ pub enum Group {
     Gru,
     /// Products of bytes.
     IntegerMatmul,
+    /// Products of numbers and weights of 4 bits.
+    WeightMatmul,
     /// Conversions to bytes and back.
     Quantize,
 }
@@ -254,6 +264,7 @@ impl fmt::Display for Group {
             Self::Lstm => "lstm",
             Self::Gru => "gru",
             Self::IntegerMatmul => "integer matmul",
+            Self::WeightMatmul => "int4 weights",
             Self::Quantize => "quantise",
         })
     }
@@ -357,6 +368,13 @@ impl<'a> Entry<'a> {
             },
             "rnn" => Task::Rnn(self.rnn()?),
             "int8mm" => Task::IntegerMatmul { m: self.size("m")?, k: self.size("k")?, n: self.size("n")? },
+            "int4mm" => {
+                let (m, k, n) = (self.size("m")?, self.size("k")?, self.size("n")?);
+                if !k.is_multiple_of(WEIGHT_BLOCK) {
+                    bail!("`k` must be a multiple of {WEIGHT_BLOCK}, not {k}");
+                }
+                Task::WeightMatmul { m, k, n }
+            }
             "quant" => match self.text("op")? {
                 "quantize" => Task::Quantize { n: self.size("n")? },
                 "dequantize" => Task::Dequantize { n: self.size("n")? },
@@ -385,7 +403,7 @@ impl<'a> Entry<'a> {
             }
             other => bail!(
                 "unknown kind `{other}`: expected conv, matmul, elementwise, fft, reduce, softmax, layernorm, batchnorm, \
-                 attention, rnn, transpose, gather, int8mm, quant, sparse, sort or topk"
+                 attention, rnn, transpose, gather, int8mm, int4mm, quant, sparse, sort or topk"
             ),
         };
         Ok(task)
@@ -463,7 +481,7 @@ mod tests {
     #[test]
     fn default_list_parses() {
         let list = parse(DEFAULT_LIST).unwrap();
-        assert_eq!(list.len(), 69);
+        assert_eq!(list.len(), 70);
     }
 
     #[test]

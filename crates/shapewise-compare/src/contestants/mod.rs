@@ -138,6 +138,7 @@ pub fn enter<'a>(problem: &'a Problem, setup: &'a Setup) -> Result<Entrants<'a>>
         Task::IntegerMatmul { .. } | Task::Quantize { .. } | Task::Dequantize { .. } => {
             quantised::enter(problem)
         }
+        Task::WeightMatmul { .. } => quantised::wide(problem, &setup.runtime)?,
         Task::Softmax { .. } | Task::LayerNorm { .. } | Task::BatchNorm { .. } => rust_norm::enter(problem)?,
     });
     all.retain(|c| c.name().starts_with(OURS) || setup.wants(c.name()));

@@ -15,7 +15,8 @@ use shapewise::ops::sort::Order;
 use shapewise::{DType, Runtime, Tensor};
 
 pub const PREPARED: &str = "shapewise(prepared)";
-const PACKED: &str = "shapewise(packed)";
+/// The call with weights that were packed before the clock started.
+pub const PACKED: &str = "shapewise(packed)";
 
 /// Sides up to which a product is so short that preparing it shows.
 const SMALL: usize = 64;
@@ -65,9 +66,10 @@ pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>
         Task::Sum { over, rows, cols } => sum(problem, runtime, over, rows, cols),
         Task::Fft { .. } => super::fft::ours(problem, runtime),
         Task::Sparse { .. } => super::sparse::ours(problem, runtime),
-        Task::IntegerMatmul { .. } | Task::Quantize { .. } | Task::Dequantize { .. } => {
-            super::quantised::ours(problem, runtime)
-        }
+        Task::IntegerMatmul { .. }
+        | Task::WeightMatmul { .. }
+        | Task::Quantize { .. }
+        | Task::Dequantize { .. } => super::quantised::ours(problem, runtime),
         Task::Softmax { rows, cols } => {
             let x = tensor(problem, input::X, &[rows, cols])?;
             let out = Tensor::zeros(&[rows, cols], DType::F32)?;

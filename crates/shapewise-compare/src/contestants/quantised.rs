@@ -1,8 +1,8 @@
 //! Products of bytes and conversions to bytes and back: Shapewise, rten's product, and plain loops.
 
-use super::{Contestant, Entrants, OURS, writes};
-use crate::problem::{Problem, QUANT_SCALE, QUANT_ZERO, input};
-use crate::workload::Task;
+use super::{Contestant, Entrants, OURS, owned, writes};
+use crate::problem::{Problem, QUANT_SCALE, QUANT_ZERO, WEIGHT_SCALE, input};
+use crate::workload::{Task, WEIGHT_BLOCK};
 use anyhow::Result;
 use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::NdTensorView;
@@ -55,6 +55,15 @@ pub fn ours<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>>
                 move |out: &mut Tensor| runtime.matmul_integer_into(&a, &b, &IntegerOptions::new(), out);
             vec![own(Tensor::zeros(&[m, n], DType::I32)?, call)]
         }
+        Task::WeightMatmul { m, k, n } => {
+            let x = Tensor::from_slice(&problem.inputs[input::X], &[m, k])?;
+            let scales = Tensor::full(WEIGHT_SCALE, &[n, k / WEIGHT_BLOCK])?;
+            let how = Quantization::per_block(QuantType::I4, WEIGHT_BLOCK, &scales, None)?;
+            let weights =
+                runtime.pack_quantized(&Tensor::from_slice(&problem.nibbles(), &[n, k / 2])?, &how)?;
+            let call = move |out: &mut Tensor| runtime.matmul_quantized_into(&x, &weights, out);
+            vec![own(Tensor::zeros(&[m, n], DType::F32)?, call)]
+        }
         Task::Quantize { n } => {
             let x = Tensor::from_slice(&problem.inputs[input::X], &[n])?;
             let call = move |out: &mut Tensor| runtime.quantize_into(&x, &how, out);
@@ -67,6 +76,15 @@ pub fn ours<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>>
         }
         _ => vec![],
     })
+}
+
+/// Our own product of floats with the same weights, widened: eight times as much comes from memory.
+pub fn wide<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
+    let Task::WeightMatmul { m, k, n } = problem.task else { return Ok(vec![]) };
+    let x = Tensor::from_slice(&problem.inputs[input::X], &[m, k])?;
+    let weights = Tensor::from_slice(&problem.widened(), &[n, k])?.transpose();
+    let call = move |out: &mut Tensor| runtime.matmul_into(&x, &weights, out);
+    Ok(vec![owned("our-f32", Tensor::zeros(&[m, n], DType::F32)?, call)])
 }
 
 /// The peers.

@@ -1,6 +1,6 @@
 //! Recurrent layers: Shapewise, and candle step by step as its users call it.
 
-use super::ours::owned;
+use super::ours::{PACKED, owned};
 use super::rust_pointwise::{candle_tensor, read_candle};
 use super::{Entrants, OURS, returns};
 use crate::problem::Problem;
@@ -9,7 +9,7 @@ use anyhow::Result;
 use candle_core::{DType as CandleType, Device};
 use candle_nn::VarBuilder;
 use candle_nn::rnn::{GRU, GRUConfig, LSTM, LSTMConfig, RNN};
-use shapewise::ops::rnn::{RnnOptions, RnnWeights};
+use shapewise::ops::rnn::{Cell, PackedRnn, RnnOptions, RnnWeights};
 use shapewise::{DType, Runtime, Tensor};
 use std::collections::HashMap;
 
@@ -22,24 +22,46 @@ fn shapes(sizes: &Rnn) -> [Vec<usize>; 5] {
     [sequence, vec![lines, sizes.input], vec![lines, sizes.hidden], vec![lines], vec![lines]]
 }
 
-/// The call with all results given.
+/// Weights as they are, or packed before the clock started.
+enum Weights {
+    Plain([Tensor; 4]),
+    Packed(PackedRnn),
+}
+
+impl Weights {
+    fn get(&self) -> RnnWeights<'_> {
+        match self {
+            Self::Plain([w_ih, w_hh, b_ih, b_hh]) => RnnWeights::new(w_ih, w_hh).bias(b_ih, b_hh),
+            Self::Packed(packed) => packed.weights(),
+        }
+    }
+}
+
+/// The call with all results given: with plain weights, and with packed ones, as onnxruntime and torch keep theirs.
 pub fn ours<'a>(problem: &Problem, runtime: &'a Runtime, sizes: &Rnn) -> Result<Entrants<'a>> {
     let mut all = Vec::new();
     for (values, shape) in problem.inputs.iter().zip(shapes(sizes)) {
         all.push(Tensor::from_slice(values, &shape)?);
     }
-    let state = || Tensor::zeros(&[1, sizes.batch, sizes.hidden], DType::F32);
-    let (mut h, mut c, lstm) = (state()?, state()?, sizes.lstm);
-    let out = Tensor::zeros(&[sizes.steps, sizes.batch, sizes.hidden], DType::F32)?;
-    let call = move |out: &mut Tensor| {
-        let weights = [RnnWeights::new(&all[1], &all[2]).bias(&all[3], &all[4])];
-        if lstm {
-            runtime.lstm_into(&all[0], &weights, &RnnOptions::new(), out, &mut h, &mut c)
-        } else {
-            runtime.gru_into(&all[0], &weights, &RnnOptions::new(), out, &mut h)
-        }
-    };
-    Ok(vec![owned(OURS, out, call)])
+    let plain = Weights::Plain([1, 2, 3, 4].map(|i: usize| all[i].clone()));
+    let cell = if sizes.lstm { Cell::Lstm } else { Cell::Gru };
+    let packed = Weights::Packed(runtime.pack_rnn(cell, &plain.get())?);
+    let mut entrants = Vec::new();
+    for (name, weights) in [(OURS, plain), (PACKED, packed)] {
+        let state = || Tensor::zeros(&[1, sizes.batch, sizes.hidden], DType::F32);
+        let (x, mut h, mut c, lstm) = (all[0].clone(), state()?, state()?, sizes.lstm);
+        let out = Tensor::zeros(&[sizes.steps, sizes.batch, sizes.hidden], DType::F32)?;
+        let call = move |out: &mut Tensor| {
+            let weights = [weights.get()];
+            if lstm {
+                runtime.lstm_into(&x, &weights, &RnnOptions::new(), out, &mut h, &mut c)
+            } else {
+                runtime.gru_into(&x, &weights, &RnnOptions::new(), out, &mut h)
+            }
+        };
+        entrants.push(owned(name, out, call));
+    }
+    Ok(entrants)
 }
 
 /// Everyone who can do this layer.
