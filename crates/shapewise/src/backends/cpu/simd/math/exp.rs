@@ -113,14 +113,15 @@ pub fn sigmoid<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> S::V {
     s.div(s.select(s.lt(x, s.splat(T::ZERO)), e, one), s.add(one, e))
 }
 
-/// 1 + e⁻ˣ, by which the sigmoid divides, in the fewest instructions: it stops growing where the sigmoid is about as small as a
-/// normal number can be.
+/// 1 + e⁻ˣ, by which the sigmoid divides, in few instructions: it stops growing where the sigmoid is about as small as a normal number
+/// can be, and is infinite where the sigmoid is zero, so that a gate that is shut makes NaN of infinities.
 #[inline(always)]
 pub fn sigmoid_divisor<T: Coefficients, S: Lanes<T>>(s: S, x: S::V) -> S::V {
     // A little inside what is normal; in this order NaN comes through both.
     let most = s.splat(-T::EXP_NORMAL[0] - T::ONE);
-    let x = s.min(most, s.max(s.neg(most), s.neg(x)));
-    s.add(s.splat(T::ONE), exp_normal(s, x))
+    let near = s.min(most, s.max(s.neg(most), s.neg(x)));
+    let divisor = s.add(s.splat(T::ONE), exp_normal(s, near));
+    s.select(s.lt(x, s.splat(T::EXP_ANY[0])), s.splat(T::INFINITY), divisor)
 }
 
 /// x · sigmoid x; −∞ gives −0.
