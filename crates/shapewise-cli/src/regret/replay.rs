@@ -16,8 +16,8 @@ use super::oracle::{Oracle, Problem, SAMPLES};
 const FOLDS: usize = 5;
 /// Calls over all workloads for the share of time spent exploring.
 const CALLS: usize = 10_000;
-/// Calls of each workload in the long run, after which its choice is judged.
-const LONG_RUN: usize = 1000;
+/// Calls of each workload in the long run, after which its choice is judged: at a hundredth of the time a race may take thousands.
+const LONG_RUN: usize = 10_000;
 /// Within this share of the best counts as the best.
 const CLOSE: f64 = 0.02;
 

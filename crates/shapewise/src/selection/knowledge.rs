@@ -134,7 +134,8 @@ impl Knowledge {
             tracing::warn!(%error, "the store could not be read; a workload starts without its evidence");
             Vec::new()
         });
-        for row in rows.iter().filter(|row| self.sources.agree(row)) {
+        let rows: Vec<_> = rows.into_iter().filter(|row| self.sources.agree(row)).collect();
+        for row in &rows {
             let timings = Timings {
                 seconds: row.seconds,
                 samples: u64::from(row.samples),
@@ -143,6 +144,9 @@ impl Knowledge {
             };
             history.add(&row.kernel, &row.parameters, &timings);
             history.set_raced();
+        }
+        if let Some(row) = used_last(&rows) {
+            history.resume(&row.kernel, &row.parameters);
         }
         Arc::new(history)
     }
@@ -197,5 +201,34 @@ impl Knowledge {
         });
         known.insert(key, pinned.clone());
         pinned
+    }
+}
+
+/// Rows this close to the newest were measured together: by a race, a tuner, or a choice that has run since.
+const TOGETHER_MS: i64 = 60_000;
+
+/// What an earlier process ran last: of what was measured last the fastest, because a race or a tuner leaves rows of losers too.
+fn used_last(rows: &[Evidence]) -> Option<&Evidence> {
+    let newest = rows.iter().map(|row| row.measured_at).max()?;
+    let last = rows.iter().filter(|row| newest - row.measured_at <= TOGETHER_MS);
+    last.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::record::tests::example;
+
+    fn row(kernel: &str, seconds: f64, measured_at: i64) -> Evidence {
+        Evidence { kernel: kernel.into(), seconds, measured_at, ..example(1) }
+    }
+
+    #[test]
+    fn what_ran_last_is_the_winner_of_the_last_race() {
+        assert!(used_last(&[]).is_none());
+        let race = [row("slow", 2.0, 1_000_000), row("fast", 1.0, 1_000_010), row("slower", 3.0, 1_000_020)];
+        assert_eq!(used_last(&race).unwrap().kernel, "fast");
+        let later = [&race[..], &[row("slow", 2.5, 9_000_000)]].concat();
+        assert_eq!(used_last(&later).unwrap().kernel, "slow", "it ran long after the race");
     }
 }

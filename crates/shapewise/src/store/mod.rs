@@ -6,7 +6,7 @@ mod error;
 mod exchange;
 mod location;
 mod memory;
-mod record;
+pub(crate) mod record;
 #[cfg(feature = "store")]
 mod resilient;
 #[cfg(feature = "store")]

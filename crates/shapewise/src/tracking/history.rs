@@ -1,5 +1,6 @@
 //! What is known about one workload: every candidate's times, what runs now, and what was set aside.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,8 +30,38 @@ pub struct Measured {
 /// The relative error a median is trusted to when nothing says more: one timing on a shared machine.
 const UNKNOWN_SPREAD: f64 = 0.2;
 
+/// How often something that is measured again falls into the interval of its earlier measurements, over all that this process
+/// has seen or read: what the confidence of such an interval is.
+struct Repeats {
+    inside: AtomicU64,
+    all: AtomicU64,
+}
+
+static REPEATS: Repeats = Repeats::new();
+
+impl Repeats {
+    /// Repetitions below which nothing can be said: a tenth of them is four.
+    const ENOUGH: u64 = 40;
+
+    const fn new() -> Self {
+        Self { inside: AtomicU64::new(0), all: AtomicU64::new(0) }
+    }
+
+    fn count(&self, inside: bool) {
+        self.inside.fetch_add(u64::from(inside), Ordering::Relaxed);
+        self.all.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The share of repetitions inside; zero claims nothing.
+    fn confidence(&self) -> f64 {
+        let (inside, all) = (self.inside.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
+        if all < Self::ENOUGH { 0.0 } else { inside.min(all) as f64 / all as f64 }
+    }
+}
+
 impl Measured {
-    /// As a prediction: two standard errors of the mean to each side.
+    /// As a prediction: two standard errors of the mean to each side. The confidence is the share of repeated measurements that fell
+    /// into such intervals, and zero before there were enough of them.
     pub fn prediction(&self) -> Prediction {
         let spread = self.spread.unwrap_or(UNKNOWN_SPREAD);
         let reach = 1.0 + 2.0 * spread / (self.samples.max(1) as f64).sqrt();
@@ -38,7 +69,7 @@ impl Measured {
             seconds: self.seconds,
             low: self.seconds / reach,
             high: self.seconds * reach,
-            confidence: if self.spread.is_some() { 0.95 } else { 0.0 },
+            confidence: if self.spread.is_some() { REPEATS.confidence() } else { 0.0 },
             basis: Basis::Measured,
         }
     }
@@ -117,6 +148,10 @@ impl Track {
 
     /// Adds timings; older ones weigh less the longer ago they were.
     fn add(&mut self, timings: &Timings) {
+        if let Some(before) = self.measured().filter(|before| before.spread.is_some()) {
+            let expected = before.prediction();
+            REPEATS.count((expected.low..=expected.high).contains(&timings.seconds));
+        }
         let newest = self.as_of.max(timings.at);
         let old = if self.weight > 0.0 { half(newest - self.as_of) } else { 0.0 };
         let new = half(newest - timings.at) * timings.samples as f64;
@@ -203,6 +238,11 @@ impl History {
         track.selections += 1;
         track.last_used = Some(unix_ms());
         inner.current = Some(next);
+    }
+
+    /// Says what an earlier process ran last; that it runs now is for a decision to say.
+    pub fn resume(&self, kernel: &str, parameters: &str) {
+        self.lock().current = Some((kernel.to_owned(), parameters.to_owned()));
     }
 
     /// Counts calls of a candidate.
@@ -367,5 +407,14 @@ mod tests {
         assert!(one.low < 6.0 && one.high > 8.0 && one.confidence == 0.0);
         let many = Measured { seconds: 7.0, samples: 100, spread: Some(0.02) }.prediction();
         assert!(many.low > 6.9 && many.high < 7.1);
+    }
+
+    #[test]
+    fn confidence_is_the_share_of_repetitions_inside() {
+        let repeats = Repeats::new();
+        (0..30).for_each(|_| repeats.count(true));
+        assert_eq!(repeats.confidence(), 0.0, "thirty are too few");
+        (0..10).for_each(|_| repeats.count(false));
+        assert_eq!(repeats.confidence(), 0.75);
     }
 }

@@ -100,6 +100,20 @@ struct Named {
     default: Wanted,
 }
 
+impl Named {
+    /// Whether a call is about one line of complex numbers, all of it and nothing more, so that there is nothing to work out.
+    fn takes_as_it_is(&self, x: &TensorView<'_>, options: &FftOptions) -> bool {
+        let complex = matches!(self.kind, FftKind::Forward | FftKind::Inverse) && x.dtype().is_complex();
+        let plain = options.axes.is_none() && options.lengths.is_none() && options.too_many.is_none();
+        complex && plain && self.default != Wanted::Last(2) && x.rank() == 1 && x.shape()[0] > 0
+    }
+
+    /// The attributes of such a call.
+    fn as_it_is(&self, options: &FftOptions) -> FftAttributes {
+        FftAttributes { kind: self.kind, axes: 1, norm: options.norm, rigor: options.rigor }
+    }
+}
+
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident $into:ident $kind:ident $default:expr;)*) => {
         impl Runtime {$(
@@ -185,6 +199,11 @@ impl Runtime {
     }
 
     fn any_fft(&self, named: Named, x: &TensorView<'_>, options: &FftOptions) -> Result<Tensor> {
+        if named.takes_as_it_is(x, options) {
+            let mut out = self.allocate(&x.layout().shape, x.dtype())?;
+            self.line_fft(named.as_it_is(options), x, out.view_mut()?)?;
+            return Ok(out);
+        }
         let asked = Asked::new(named, x, options)?;
         let mut out = self.allocate(&asked.output, asked.output_type())?;
         self.fft_asked(&asked, x, out.view_mut()?)?;
@@ -198,9 +217,27 @@ impl Runtime {
         options: &FftOptions,
         out: TensorViewMut<'_>,
     ) -> Result<()> {
+        if named.takes_as_it_is(x, options) {
+            expect(named.name, &out, &x.layout().shape, x.dtype())?;
+            return self.line_fft(named.as_it_is(options), x, out);
+        }
         let asked = Asked::new(named, x, options)?;
         expect(named.name, &out, &asked.output, asked.output_type())?;
         self.fft_asked(&asked, x, out)
+    }
+
+    /// A single axis is canonical as it is, and short lines feel every step of a call.
+    fn line_fft<'a>(
+        &self,
+        attributes: FftAttributes,
+        x: &TensorView<'a>,
+        mut out: TensorViewMut<'a>,
+    ) -> Result<()> {
+        self.ask(Operation::Fft(attributes), |request: &mut Request<'_>| {
+            request.input(x);
+            request.output_at(&mut out);
+            Ok(())
+        })
     }
 
     fn any_fft_in_place(&self, named: Named, x: TensorViewMut<'_>, options: &FftOptions) -> Result<()> {
@@ -291,16 +328,10 @@ impl Runtime {
         Prepared::new(self, &request, &operands)
     }
 
-    fn fft_request<'a>(&self, asked: &Asked, x: &TensorView<'a>, mut out: TensorViewMut<'a>) -> Result<()> {
+    fn fft_request<'a>(&self, asked: &Asked, x: &TensorView<'a>, out: TensorViewMut<'a>) -> Result<()> {
         if asked.input.len() == 1 && asked.axes.len() == 1 {
-            // A single axis is canonical as it is, and short lines feel every step of a call.
             let Asked { kind, norm, rigor, .. } = *asked;
-            let attributes = FftAttributes { kind, axes: 1, norm, rigor };
-            return self.ask(Operation::Fft(attributes), |request: &mut Request<'_>| {
-                request.input(x);
-                request.output_at(&mut out);
-                Ok(())
-            });
+            return self.line_fft(FftAttributes { kind, axes: 1, norm, rigor }, x, out);
         }
         let axes = asked.canonical(x.layout().strides, out.layout().strides);
         let from = layout(axes.iter().map(|a| (a.from, a.input)), x.layout().offset);

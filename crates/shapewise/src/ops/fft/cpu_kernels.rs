@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::cpu_lines::{PAD, Width};
-use super::cpu_passes::{Job, lane_count};
+use super::cpu_passes::{Job, lane_count, single};
 use super::geometry::{Geometry, attributes};
 use super::plan::{Plan, across, recent_plans};
 use super::{FftKind, Rigor};
@@ -52,7 +52,7 @@ fn line(geometry: &Geometry) -> (usize, bool) {
 fn streams(workload: &Workload, geometry: &Geometry, plan: &Plan, device: &DeviceInfo) -> bool {
     matches!(geometry.kind, FftKind::Forward | FftKind::Inverse)
         && geometry.axes.len() == 1
-        && matches!(plan, Plan::Along(_))
+        && matches!(plan, Plan::Along(_) | Plan::FourStep(..))
         && device.caches.l2.is_some_and(|l2| workload.bytes() > l2)
 }
 
@@ -146,13 +146,18 @@ impl Kernel for Stockham {
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
-        let geometry = Geometry::new(call.workload);
         if call.workload.outputs()[0].is_empty() {
             return Ok(());
         }
+        let double = matches!(call.workload.outputs()[0].dtype, DType::F64 | DType::C64);
+        let done = if double { single::<f64>(call, self.isa) } else { single::<f32>(call, self.isa) };
+        if let Some(done) = done {
+            return done;
+        }
+        let geometry = Geometry::new(call.workload);
         let rigor = attributes(call.workload).rigor;
         let variant = call.parameters.get(Knob::Plan).unwrap_or(0);
-        if geometry.double {
+        if double {
             Job::<f64>::new(call, &geometry, Width::of::<f64>(self.isa), rigor, variant).run()
         } else {
             Job::<f32>::new(call, &geometry, Width::of::<f32>(self.isa), rigor, variant).run()

@@ -4,11 +4,11 @@
 use super::cpu_convolution::{Convolution, flipped};
 use super::cpu_radix::{Pair, dft2, dft4, dft8, dft16, mul};
 use super::cpu_stages::{
-    Move, Number, Numbers, Packed, Past, Plain, Sink, Source, Stage, Turned, all_but_last, run, stages,
+    Expecting, Move, Number, Numbers, Packed, Past, Plain, Sink, Source, Stage, Turned, all_but_last, run,
+    stages,
 };
 use super::plan::{Plan, Radices};
 use super::roots::root;
-use crate::backends::cpu::ALIGNMENT;
 use crate::backends::cpu::real::{RealTask, Vectors, prefetch};
 use crate::backends::cpu::simd::{Float, Isa, Lanes, MAX_LANES};
 
@@ -19,9 +19,6 @@ pub(super) enum Line<T> {
     FourStep(FourStep<T>),
     Convolution(Convolution<T>),
 }
-
-/// So many rows, or a multiple of it, let every row of the output start at a cache line: a complex number has at least eight bytes.
-const LINE: usize = ALIGNMENT / 8;
 
 /// Numbers between two scratches, so that rows of both do not fall on the same lines of the first cache.
 pub(super) const PAD: usize = 16 * 9;
@@ -113,10 +110,18 @@ impl<T: Number> Along<T> {
         unsafe {
             let (mut here, mut there) = (scratch, scratch.add(self.numbers() + PAD));
             let from = Numbers { stride: lanes as isize, ..x };
-            if from.sign.to_bits64() == 0 {
+            let plain = from.sign.to_bits64() == 0;
+            if next.is_null() && plain {
                 run::<T, false>(isa, first, Plain(from), Packed(here));
             } else {
-                run::<T, false>(isa, first, from, Packed(here));
+                // Without a next line this one asks for itself, which changes nothing.
+                let apart = next.addr().wrapping_sub(x.first.addr()) as isize / size_of::<T>() as isize;
+                let later = if next.is_null() { 0 } else { apart };
+                if plain {
+                    run::<T, false>(isa, first, Expecting(Plain(from), later), Packed(here));
+                } else {
+                    run::<T, false>(isa, first, Expecting(from, later), Packed(here));
+                }
             }
             for stage in others {
                 run::<T, false>(isa, stage, Packed(here), Packed(there));
@@ -124,12 +129,12 @@ impl<T: Number> Along<T> {
             }
             let to = Numbers { stride: self.rows as isize, ..y };
             let (rows, roots, from) = (self.rows, &self.roots[..], here);
-            if to.past && to.first.addr().is_multiple_of(ALIGNMENT) && rows.is_multiple_of(LINE) {
-                T::dispatch(isa, Finish { rows, roots, from, to: Past(to), next });
+            if to.streams(rows) {
+                T::dispatch(isa, Finish { rows, roots, from, to: Past(to) });
             } else if to.is_plain() {
-                T::dispatch(isa, Finish { rows, roots, from, to: Plain(to), next });
+                T::dispatch(isa, Finish { rows, roots, from, to: Plain(to) });
             } else {
-                T::dispatch(isa, Finish { rows, roots, from, to, next });
+                T::dispatch(isa, Finish { rows, roots, from, to });
             }
         }
     }
@@ -141,7 +146,6 @@ struct Finish<'a, T, B> {
     roots: &'a [T],
     from: *mut T,
     to: B,
-    next: *const T,
 }
 
 impl<T: Number, B: Sink<T>> RealTask<T> for Finish<'_, T, B> {
@@ -179,11 +183,6 @@ impl<T: Number, B: Sink<T>> Finish<'_, T, B> {
             }
         }
         dft_lanes(s, &mut x);
-        if !self.next.is_null() {
-            for line in 0..2 * S::LANES * S::LANES / (ALIGNMENT / size_of::<T>()) {
-                prefetch(self.next.wrapping_add(2 * S::LANES * row + ALIGNMENT / size_of::<T>() * line));
-            }
-        }
         for (k, &x) in x.iter().take(S::LANES).enumerate() {
             // SAFETY: the line has LANES · rows numbers.
             unsafe { self.to.write(s, self.to.row::<S>(k).wrapping_add(2 * row), row, k, x) };
@@ -304,7 +303,11 @@ impl<T: Number> FourStep<T> {
             T::dispatch(isa, Turn { block: self.block(), columns: self.columns, from, to: scratch });
             let there = scratch.add(2 * lanes * self.columns);
             let [here, _] = all_but_last(isa, &self.second, Packed(scratch), [there, scratch]);
-            run::<T, true>(isa, last, Packed(here), to);
+            if to.streams(self.rows) {
+                run::<T, true>(isa, last, Packed(here), Past(to));
+            } else {
+                run::<T, true>(isa, last, Packed(here), to);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A whole transform as passes along one axis each, shared between threads.
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
 use std::sync::{Arc, LazyLock};
 
 use super::cache::Cache;
@@ -8,9 +9,9 @@ use super::cpu_kernels::{is_smooth, plan_of};
 use super::cpu_lines::{FourStep, Line, Width, columns};
 use super::cpu_real;
 use super::cpu_stages::{Number, Numbers};
-use super::geometry::{Along, Geometry};
+use super::geometry::{Along, Geometry, attributes};
 use super::plan::{Plan, across};
-use super::{FftKind, Rigor};
+use super::{FftAttributes, FftKind, Rigor};
 use crate::backends::cpu::real::{RealTask, Vectors};
 use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::ops::walk::{Axis, AxisList, offset};
@@ -55,6 +56,66 @@ planned!(f32 f64);
 
 /// The number of a plan across columns, which is no choice.
 const ACROSS: u32 = u32::MAX;
+
+/// Bytes of scratch that a short line takes from the stack: the pool's locks take as long as a part of the transform.
+const ON_STACK: usize = 24 << 10;
+
+#[repr(align(64))]
+struct OnStack([MaybeUninit<u8>; ON_STACK]);
+
+/// A call that is one line of neighbouring complex numbers, on the calling thread; `None` if it is another. Short lines feel all that
+/// goes on around them, and this leaves most of it out.
+pub(super) fn single<T: Planned>(call: &Call<'_>, isa: Isa) -> Option<Result<(), KernelError>> {
+    let (x, y) = (&call.workload.inputs()[0], &call.workload.outputs()[0]);
+    let FftAttributes { kind, norm, rigor, .. } = attributes(call.workload);
+    let complex = matches!(kind, FftKind::Forward | FftKind::Inverse);
+    let shared = call.parameters.threads() > 1 || call.parameters.get(Knob::Stream) == Some(1);
+    if !complex || shared || x.shape.len() != 1 || [x.strides[0], y.strides[0]] != [1, 1] {
+        return None;
+    }
+    let n = x.shape[0];
+    let width = Width::of::<T>(isa);
+    let line = line::<T>(n, width, rigor, call.parameters.get(Knob::Plan).unwrap_or(0));
+    if matches!(*line, Line::Across(_)) {
+        return None;
+    }
+    let sign = if kind.is_inverse() { -T::ZERO } else { T::ZERO };
+    let numbers = |first: *mut u8, scale: f64| Numbers {
+        first: first.cast::<T>(),
+        stride: 1,
+        scale: T::from_f64(scale),
+        sign,
+        past: false,
+    };
+    let from = numbers(call.inputs[0].address(), 1.0);
+    let to = numbers(call.outputs[0].address(), norm.scale(kind.is_inverse(), n));
+    let bytes = line.scratch(width, n) * size_of::<T>();
+    // SAFETY: both are lines of n neighbours, and the scratch is as large as the plan says.
+    let transform = |scratch: *mut u8| unsafe {
+        line.transform(width, n, [from, to], std::ptr::null(), scratch.cast::<T>());
+    };
+    if bytes <= ON_STACK {
+        let mut scratch = OnStack([const { MaybeUninit::uninit() }; ON_STACK]);
+        transform(scratch.0.as_mut_ptr().cast());
+    } else {
+        match call.cpu().scratch(bytes) {
+            Ok(mut scratch) => transform(scratch.as_mut_ptr()),
+            Err(error) => return Some(Err(error.into())),
+        }
+    }
+    Some(Ok(()))
+}
+
+/// The tables of a plan.
+fn line<T: Planned>(n: usize, width: Width, rigor: Rigor, variant: u32) -> Arc<Line<T>> {
+    T::tables().lines.get((n, width.isa, rigor, variant), || {
+        let plan = match across(n) {
+            Some(radices) if variant == ACROSS => Plan::Across(radices),
+            _ => plan_of(n, width.lanes, rigor, variant as usize),
+        };
+        Line::new(n, &plan, width)
+    })
+}
 
 /// One call.
 pub(super) struct Job<'a, T: 'static> {
@@ -128,15 +189,8 @@ impl<'a, T: Planned> Job<'a, T> {
         }
     }
 
-    /// The tables of a plan.
     fn line(&self, n: usize, variant: u32) -> Arc<Line<T>> {
-        self.tables.lines.get((n, self.width.isa, self.rigor, variant), || {
-            let plan = match across(n) {
-                Some(radices) if variant == ACROSS => Plan::Across(radices),
-                _ => plan_of(n, self.width.lanes, self.rigor, variant as usize),
-            };
-            Line::new(n, &plan, self.width)
-        })
+        line(n, self.width, self.rigor, variant)
     }
 
     fn numbers(&self, first: *mut T, stride: isize, scale: f64) -> Numbers<T> {

@@ -8,6 +8,7 @@
 
 use super::cpu_radix::{LARGEST, Pair, dft, dft_any, mul};
 use super::roots::root;
+use crate::backends::cpu::ALIGNMENT;
 use crate::backends::cpu::real::{Real, RealTask, Vectors, prefetch};
 use crate::backends::cpu::simd::{Float, Isa, Lanes};
 
@@ -153,6 +154,12 @@ impl<T: Float> Numbers<T> {
         self.scale == T::ONE && self.sign.to_bits64() == 0
     }
 
+    /// Whether rows, so many numbers apart, are to go past the caches and all start at a cache line.
+    pub fn streams(&self, apart: usize) -> bool {
+        // A complex number has at least eight bytes.
+        self.past && self.first.addr().is_multiple_of(ALIGNMENT) && apart.is_multiple_of(ALIGNMENT / 8)
+    }
+
     /// The same from `n` numbers further on.
     #[inline(always)]
     pub fn at(self, n: isize) -> Self {
@@ -241,6 +248,25 @@ impl<T: Float> Sink<T> for Plain<T> {
             s.store(at, a);
             s.store(at.add(S::LANES), b);
         }
+    }
+}
+
+/// Rows whose counterparts in the line after this one, so many elements away, are asked for as they are read: there is the time of
+/// all other stages for them to arrive.
+#[derive(Clone, Copy)]
+pub(super) struct Expecting<A>(pub A, pub isize);
+
+impl<T: Float, A: Source<T>> Source<T> for Expecting<A> {
+    rows!(|self, row| self.0.row::<S>(row), |rows| self.0.apart::<S>(rows));
+
+    #[inline(always)]
+    unsafe fn read<S: Lanes<T>>(self, s: S, at: *mut T) -> Pair<S::V> {
+        let later = at.wrapping_offset(self.1).cast_const();
+        for line in 0..const { (2 * S::LANES * size_of::<T>()).div_ceil(ALIGNMENT) } {
+            prefetch(later.wrapping_byte_add(ALIGNMENT * line));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.0.read(s, at) }
     }
 }
 

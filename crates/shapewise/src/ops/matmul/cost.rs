@@ -3,6 +3,7 @@
 use super::cpu_batch::Products;
 use super::cpu_micro::tile_shape;
 use super::cpu_problem::{Gemm, Split};
+use super::cpu_small;
 use super::plan::{Algorithm, Blocks, Plan, Sizes};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
@@ -84,7 +85,9 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
     let vectors = g.n.div_ceil(lanes) as f64;
     let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
     let bytes = size as f64;
-    let passes = if algorithm == Algorithm::Small { 1.0 } else { g.k.div_ceil(plan.kc) as f64 };
+    let small = cpu_small::depths(g, size);
+    let passes =
+        if algorithm == Algorithm::Small { small.blocks } else { g.k.div_ceil(plan.kc) }.max(1) as f64;
     let row_blocks = g.m.div_ceil(plan.mc) as f64;
     let tile_rows = m / g.m.div_ceil(most_rows) as f64;
     // Products, and for every pass each sum is cleared, written, and from the second pass on read.
@@ -102,9 +105,11 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
     let (l2, l3, forks, scratch, pieces);
     match algorithm {
         Algorithm::Small => {
-            let again = m / tile_rows;
-            l2 = beyond(right, sizes.l1 / 2) * right * again + beyond(resident, sizes.l1) * (left + result);
-            l3 = beyond(right, sizes.l2 / 2) * right * again + beyond(resident, sizes.l2) * (left + result);
+            let (again, sums) = (m / tile_rows, result * (2.0 * passes - 1.0));
+            let block = small.longest() as f64 * n * bytes;
+            l2 = beyond(block, sizes.l1 / 2) * right * again + beyond(resident, sizes.l1) * (left + sums);
+            let once = left + result + if passes > 1.0 { right } else { 0.0 };
+            l3 = beyond(block, sizes.l2 / 2) * right * again + beyond(resident, sizes.l2) * once;
             (forks, scratch, pieces) = (1, 0, plan.threads);
         }
         Algorithm::Panel => {

@@ -150,7 +150,7 @@ struct Scale<'a, K> {
 /// Elements whose steps are worked out together, in loops that the compiler writes over vectors.
 const TOGETHER: usize = 512;
 
-/// Calls `see` with each item of a range and its bucket.
+/// Calls `see` with the items of a range and their buckets, at most [`TOGETHER`] at a time.
 struct Walk<'a, I: Item, F, G> {
     range: std::ops::Range<usize>,
     item: F,
@@ -158,7 +158,7 @@ struct Walk<'a, I: Item, F, G> {
     see: G,
 }
 
-impl<I: Item, F: Fn(usize) -> I, G: FnMut(I, usize)> SimdTask for Walk<'_, I, F, G> {
+impl<I: Item, F: Fn(usize) -> I, G: FnMut(&[I], &[u16])> SimdTask for Walk<'_, I, F, G> {
     type Output = ();
 
     #[inline(always)]
@@ -179,9 +179,8 @@ impl<I: Item, F: Fn(usize) -> I, G: FnMut(I, usize)> SimdTask for Walk<'_, I, F,
             for (step, x) in steps.iter_mut().zip(&items) {
                 *step = x.key().above(low, shift, STEPS - 1) as u16;
             }
-            for (x, &step) in items[..len].iter().zip(&steps) {
-                see(*x, table[step as usize] as usize);
-            }
+            steps[..len].iter_mut().for_each(|step| *step = table[*step as usize]);
+            see(&items[..len], &steps[..len]);
             from += len;
         }
     }
@@ -222,7 +221,7 @@ pub(super) fn partition<I: Item>(
     pool.run(threads, threads, &|task| {
         let mut guard = own(task);
         let counts = &mut guard[..];
-        let see = |_, bucket: usize| counts[bucket] += 1;
+        let see = |_: &[I], buckets: &[u16]| buckets.iter().for_each(|&bucket| counts[bucket as usize] += 1);
         Isa::best().run_narrow(Walk { range: chunk(task), item, scale: cut.scale(), see });
     });
     let mut next = 0;
@@ -238,11 +237,18 @@ pub(super) fn partition<I: Item>(
     pool.run(threads, threads, &|task| {
         let mut guard = own(task);
         let places = &mut guard[..];
-        let see = |x: I, bucket: usize| {
-            let place = &mut places[bucket];
-            // SAFETY: places were counted from these very items, each chunk has its own, and all are below `n`.
-            unsafe { target.put(*place, x) };
-            *place += 1;
+        let mut at = [0; TOGETHER];
+        let see = |items: &[I], buckets: &[u16]| {
+            // All places first: a place that is read after items were written to places just read waits for them.
+            for (at, &bucket) in at.iter_mut().zip(buckets) {
+                let place = &mut places[bucket as usize];
+                *at = *place;
+                *place += 1;
+            }
+            for (&at, &x) in at.iter().zip(items) {
+                // SAFETY: places were counted from these very items, each chunk has its own, and all are below `n`.
+                unsafe { target.put(at, x) };
+            }
         };
         Isa::best().run_narrow(Walk { range: chunk(task), item, scale: cut.scale(), see });
     });

@@ -431,11 +431,11 @@ impl Lanes<f64> for Avx2 {
     }
 }
 
-/// Four lanes from the first lane of each.
+/// Four lanes from the first lane of each; numbers in memory are inserted from there.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn four_ps(a: __m128, b: __m128, c: __m128, d: __m128) -> __m128 {
-    _mm_movelh_ps(_mm_unpacklo_ps(a, b), _mm_unpacklo_ps(c, d))
+    _mm_insert_ps::<0x30>(_mm_insert_ps::<0x20>(_mm_insert_ps::<0x10>(a, b), c), d)
 }
 
 /// Instructions with a fixed immediate, or integer ones on the bits of floats.
