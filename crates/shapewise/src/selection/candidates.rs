@@ -240,6 +240,14 @@ fn ask(
         }
         accepted.push(with_cost(kernel, parameters, cost, roofs));
     }
+    // A user's kernel may know better than its cost.
+    if !kernel.is_custom() && accepted[before..].iter().any(Candidate::may_pay) {
+        let mut at = 0;
+        accepted.retain(|candidate| {
+            at += 1;
+            at <= before || candidate.may_pay()
+        });
+    }
     if accepted.len() > before {
         return Ok(());
     }
@@ -249,6 +257,14 @@ fn ask(
         }
         _ => Refusal::Shape("at least one point in its parameter space".into()),
     }))
+}
+
+impl Candidate {
+    /// Whether there is more to do than handing it over would take: what is less can only be slower on several threads.
+    fn may_pay(&self) -> bool {
+        let all = |terms: Terms| (terms.seconds() - terms.hand_over) * self.cost.threads as f64;
+        self.cost.threads == 1 || self.terms.is_none_or(|terms| all(terms) >= terms.hand_over)
+    }
 }
 
 /// A kernel at a point.
@@ -290,5 +306,17 @@ pub(crate) mod tests {
             measured: None,
             predicted: Some(learned),
         }
+    }
+
+    #[test]
+    fn work_that_takes_less_than_its_hand_over_is_not_shared() {
+        let shared = |arithmetic: f64| {
+            let candidate = made_up(2, arithmetic, 1.1);
+            let terms = Some(Terms { arithmetic, hand_over: 1e-6, ..Terms::default() });
+            Candidate { terms, cost: Cost { threads: 2, ..candidate.cost }, ..candidate }
+        };
+        assert!(!shared(0.4e-6).may_pay() && shared(0.6e-6).may_pay());
+        assert!(made_up(1, 1e-9, 1.1).may_pay(), "one thread hands nothing over");
+        assert!(Candidate { terms: None, ..shared(1e-9) }.may_pay(), "without peaks nobody knows");
     }
 }
