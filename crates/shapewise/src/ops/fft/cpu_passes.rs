@@ -95,6 +95,7 @@ pub(super) fn single<T: Planned>(call: &Call<'_>, isa: Isa) -> Option<Result<(),
         line.transform(width, n, [from, to], std::ptr::null(), scratch.cast::<T>());
     };
     if bytes <= ON_STACK {
+        #[allow(clippy::large_stack_arrays)] // a line of 1024 points needs it, and threads have megabytes
         let mut scratch = OnStack([const { MaybeUninit::uninit() }; ON_STACK]);
         transform(scratch.0.as_mut_ptr().cast());
     } else {
