@@ -2,7 +2,8 @@
 
     python interleaved.py --threads 2 --filter conv,fft
 
-Needs shapewise and numpy; torch, onnxruntime (with onnx), scipy, mkl_fft and pyfftw take part where they are installed. Answers are compared
+Needs shapewise and numpy; torch, onnxruntime (with onnx), scipy, mkl_fft and pyfftw take part where they are installed, oneDNN where
+PEERBENCH_DNNL names its library. Answers are compared
 before anyone is timed. Each round takes a sample of every contestant, in an order that changes from round to round; a ratio is the
 median over the rounds of the ratio within a round, above 1 where Shapewise is faster. Short calls are repeated until a sample lasts
 2.5 ms. onnxruntime packs weights when its session is made, so its convolutions and recurrent layers are compared with our packed ones. With several
@@ -10,8 +11,10 @@ threads a turn begins when no thread of the process spins any more.
 """
 
 import argparse
+import ctypes
 import importlib
 import json
+import os
 import statistics
 import sys
 import time
@@ -249,12 +252,37 @@ def sparse(c, w):
         c.torch(lambda x: matrix @ x, x)
 
 
+def onednn_integer(threads):
+    """oneDNN's product of u8 and s8 (built for gomp), or None where PEERBENCH_DNNL does not say where it is."""
+    if "PEERBENCH_DNNL" not in os.environ:
+        return None
+    ctypes.CDLL("libgomp.so.1").omp_set_num_threads(threads)
+    call = ctypes.CDLL(os.environ["PEERBENCH_DNNL"]).dnnl_gemm_u8s8s32
+    letter, size, number, at = ctypes.c_char, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+    left = [number, at, size, ctypes.c_uint8]
+    call.argtypes = [letter] * 3 + [size] * 3 + left + [at, size, ctypes.c_int8, number, at, size, at]
+    return call
+
+
 def int8mm(c, w):
     rng = np.random.default_rng(1)
     # Seven bits: without VNNI instructions onnxruntime's sums of pairs saturate beyond, and its answers are wrong.
     a, b = rng.integers(0, 128, (w["m"], w["k"]), "uint8"), rng.integers(-128, 128, (w["k"], w["n"]), "int8")
     c.add("shapewise", lambda: c.rt.matmul_integer(a, b))
     c.onnx("MatMulInteger", [a], [b], result="int32")
+    product = onednn_integer(c.threads)
+    if product:
+        (m, k), n = a.shape, b.shape[1]
+        out, offset = np.empty((m, n), np.int32), np.zeros(1, np.int32)
+        places = [array.ctypes.data for array in (a, b, out, offset)]
+
+        def theirs():
+            letters, (left, right, to, shift) = (b"N", b"N", b"F"), places
+            failed = product(*letters, m, n, k, 1.0, left, k, 0, right, n, 0, 0.0, to, n, shift)
+            assert not failed, f"oneDNN refuses the product with status {failed}"
+            return out
+
+        c.add("onednn", theirs)
     wide, other = a.astype(np.float32), b.astype(np.float32)
     c.add("our f32", lambda: c.rt.matmul(wide, other))
 
