@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use shapewise::Runtime;
 use shapewise::device::Peaks;
-use shapewise::measure::{SurveyOptions, Surveyed, survey};
+use shapewise::measure::{SurveyOptions, Surveyed, survey_some};
 use shapewise::modelling::{Example, Features, Terms, WorkloadFeatures};
 use shapewise::ops::{OperationKind, Workload};
-use shapewise::selection::{Candidates, Limits};
+use shapewise::selection::{Candidate, Candidates, Limits};
 
 /// One candidate's times, as written to the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,13 +39,8 @@ impl From<Surveyed> for Times {
 }
 
 impl Times {
-    /// Adds another pass; rough times count only as long as there are no others.
-    fn merge(&mut self, more: Self) {
-        if self.given_up && !more.given_up {
-            *self = more;
-        } else if self.given_up == more.given_up {
-            self.samples.extend(more.samples);
-        }
+    fn is(&self, candidate: &Candidate) -> bool {
+        candidate.is(&self.kernel, &self.parameters)
     }
 
     /// The lower decile of the samples: what else the machine does only ever makes a call slower.
@@ -71,6 +66,25 @@ const PASSES: usize = 3;
 struct Entry {
     workload: String,
     candidates: Vec<Times>,
+}
+
+impl Entry {
+    /// Adds another pass over the candidates that were not far behind; one that was this time adds nothing.
+    fn measure_again(
+        &mut self,
+        runtime: &Runtime,
+        workload: &Workload,
+        options: &SurveyOptions,
+    ) -> Result<()> {
+        let close = |c: &Candidate| self.candidates.iter().any(|t| t.is(c) && !t.given_up);
+        let surveyed = survey_some(runtime, workload, options, close)?;
+        for more in surveyed.into_iter().filter(|s| !s.given_up) {
+            if let Some(times) = self.candidates.iter_mut().find(|t| t.is(&more.candidate)) {
+                times.samples.extend(more.samples);
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -190,6 +204,7 @@ fn measure(runtime: &Runtime, suite: &[Workload], peaks: &Peaks) -> Result<File>
     let options = SurveyOptions {
         samples: SAMPLES,
         sample_time: Duration::from_micros(250),
+        time: Duration::from_millis(50),
         ..SurveyOptions::default()
     };
     for pass in 0..PASSES {
@@ -197,13 +212,13 @@ fn measure(runtime: &Runtime, suite: &[Workload], peaks: &Peaks) -> Result<File>
             let done = pass * suite.len() + i + 1;
             // Progress is a courtesy: a closed stderr must not stop the measurement.
             let _ = write!(std::io::stderr(), "\r{done} of {} turns", PASSES * suite.len());
-            let surveyed = survey(runtime, workload, &options)?;
-            let candidates: Vec<Times> = surveyed.into_iter().map(Times::from).collect();
             match entries.get_mut(i) {
-                Some(entry) => {
-                    entry.candidates.iter_mut().zip(candidates).for_each(|(all, more)| all.merge(more));
+                Some(entry) => entry.measure_again(runtime, workload, &options)?,
+                None => {
+                    let surveyed = survey_some(runtime, workload, &options, |_| true)?;
+                    let candidates = surveyed.into_iter().map(Times::from).collect();
+                    entries.push(Entry { workload: workload.to_string(), candidates });
                 }
-                None => entries.push(Entry { workload: workload.to_string(), candidates }),
             }
         }
     }

@@ -59,7 +59,12 @@ impl<'a> Meter<'a> {
     ///
     /// This is the one place that measures: a search that times fewer candidates takes its place.
     pub fn measure(&mut self, workload: &Workload) -> Result<Outcome> {
-        let options = SurveyOptions { samples: SAMPLES, sample_time: SAMPLE_TIME, give_up: GIVE_UP };
+        let options = SurveyOptions {
+            samples: SAMPLES,
+            sample_time: SAMPLE_TIME,
+            give_up: GIVE_UP,
+            ..SurveyOptions::default()
+        };
         self.machine.sample();
         let mut surveyed = survey(self.runtime, workload, &options)?;
         let doubtful = doubtful(&surveyed);

@@ -10,4 +10,4 @@ pub use race::{Race, RaceOptions, Timing};
 pub(crate) use recorder::{Recorded, Recorder};
 pub use rehearsal::Rehearsal;
 pub use statistics::Summary;
-pub use survey::{SurveyOptions, Surveyed, survey};
+pub use survey::{FEWEST_SAMPLES, SurveyOptions, Surveyed, survey, survey_some};

@@ -17,11 +17,16 @@ pub struct SurveyOptions {
     pub sample_time: Duration,
     /// Candidates whose first calls take longer than this multiple of the best keep their rough time.
     pub give_up: f64,
+    /// A candidate whose samples have taken this long has enough with [`FEWEST_SAMPLES`] of them.
+    pub time: Duration,
 }
+
+/// Samples of a candidate, however long they take.
+pub const FEWEST_SAMPLES: usize = 3;
 
 impl Default for SurveyOptions {
     fn default() -> Self {
-        Self { samples: 9, sample_time: Duration::from_millis(1), give_up: 5.0 }
+        Self { samples: 9, sample_time: Duration::from_millis(1), give_up: 5.0, time: Duration::MAX }
     }
 }
 
@@ -37,12 +42,23 @@ pub struct Surveyed {
 
 /// Times every candidate that accepts the workload; answers are not checked here.
 pub fn survey(runtime: &Runtime, workload: &Workload, options: &SurveyOptions) -> Result<Vec<Surveyed>> {
+    survey_some(runtime, workload, options, |_| true)
+}
+
+/// Times the candidates that are wanted.
+pub fn survey_some(
+    runtime: &Runtime,
+    workload: &Workload,
+    options: &SurveyOptions,
+    wanted: impl Fn(&Candidate) -> bool,
+) -> Result<Vec<Surveyed>> {
     let info = runtime.device_info();
     let mut candidates = Candidates::gather(runtime.kernels(), workload, info, &Limits::default());
     candidates.keep_backend(runtime.selector().knowledge.limits.backend);
     if candidates.accepted.is_empty() {
         return Err(Error::NoKernel { workload: workload.to_string(), refusals: candidates.refusals() });
     }
+    candidates.accepted.retain(wanted);
     let mut probe = Probe::new(workload, runtime.device())?;
     let mut time = |candidate: &Candidate, repeats: usize| -> Option<f64> {
         let mut call = probe.call(workload, &candidate.parameters, runtime.device());
@@ -72,6 +88,10 @@ pub fn survey(runtime: &Runtime, workload: &Workload, options: &SurveyOptions) -
     }
     for _ in 0..options.samples {
         for (surveyed, repeats) in out.iter_mut().filter(|s| !s.0.given_up) {
+            let spent = surveyed.samples.iter().sum::<f64>() * *repeats as f64;
+            if surveyed.samples.len() >= FEWEST_SAMPLES && spent > options.time.as_secs_f64() {
+                continue;
+            }
             // The candidate before may have left the caches to others: one call to settle.
             let settled = if *repeats > 1 { time(&surveyed.candidate, 1) } else { Some(0.0) };
             let sample = settled.and_then(|_| time(&surveyed.candidate, *repeats));
