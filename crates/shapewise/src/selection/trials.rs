@@ -189,7 +189,8 @@ impl Trials {
         if best.times.len() < WARM {
             return;
         }
-        let lead = best.estimate();
+        // Seconds that the leader would have by the standards of the predictions.
+        let lead = best.estimate() / self.faster_than_predicted();
         while self.racing.len() < AT_ONCE && self.joined < AT_MOST {
             if !self.waiting.last().is_some_and(|c| may_beat(c, lead, lead)) {
                 break;
@@ -197,6 +198,14 @@ impl Trials {
             self.racing.extend(self.waiting.pop().map(Trial::new));
             self.joined += 1;
         }
+    }
+
+    /// Measured over predicted time in the geometric mean of those that were timed, where that is below one: what makes all of
+    /// them faster than predicted on this workload does so for those that wait. Where they are slower, the others keep their promise.
+    fn faster_than_predicted(&self) -> f64 {
+        let ratio = |t: &Trial| Some((quantile(&t.times, 4)? / t.candidate.predicted?.seconds).ln());
+        let logs: Vec<f64> = self.results().filter_map(ratio).collect();
+        (logs.iter().sum::<f64>() / logs.len().max(1) as f64).min(0.0).exp()
     }
 }
 
@@ -303,6 +312,13 @@ mod tests {
         candidates.extend((3..=8).map(|i| made_up(i, 1e-3 * f64::from(i), 1.1)));
         let truth: Vec<f64> = (0..8).map(|i| if i < 2 { 0.1 } else { 1e-3 * f64::from(i + 1) }).collect();
         assert_eq!(race(&candidates, 0, &truth).0, 2);
+    }
+
+    #[test]
+    fn where_all_are_faster_than_predicted_the_waiting_ones_may_be_too() {
+        let candidates: Vec<_> =
+            [1.0, 1.1, 1.2, 1.3, 1.4].into_iter().zip(1..).map(|(s, i)| made_up(i, s, 1.5)).collect();
+        assert_eq!(race(&candidates, 0, &[0.4, 0.44, 0.48, 0.52, 0.3]).0, 4);
     }
 
     #[test]
