@@ -149,6 +149,12 @@ pub(super) struct Numbers<T> {
 }
 
 impl<T: Float> Numbers<T> {
+    /// Numbers of a forward or an inverse transform.
+    pub fn new(first: *mut T, stride: isize, scale: f64, inverse: bool, past: bool) -> Self {
+        let sign = if inverse { -T::ZERO } else { T::ZERO };
+        Self { first, stride, scale: T::from_f64(scale), sign, past }
+    }
+
     /// Whether numbers are written as they are.
     pub fn is_plain(&self) -> bool {
         self.scale == T::ONE && self.sign.to_bits64() == 0
