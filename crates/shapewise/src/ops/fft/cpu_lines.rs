@@ -127,14 +127,17 @@ impl<T: Number> Along<T> {
                 run::<T, false>(isa, stage, Packed(here), Packed(there));
                 (here, there) = (there, here);
             }
-            let to = Numbers { stride: self.rows as isize, ..y };
+            let streams = y.streams();
+            let to =
+                Numbers { first: if streams { there } else { y.first }, stride: self.rows as isize, ..y };
             let (rows, roots, from) = (self.rows, &self.roots[..], here);
-            if to.streams(rows) {
-                T::dispatch(isa, Finish { rows, roots, from, to: Past(to) });
-            } else if to.is_plain() {
+            if to.is_plain() {
                 T::dispatch(isa, Finish { rows, roots, from, to: Plain(to) });
             } else {
                 T::dispatch(isa, Finish { rows, roots, from, to });
+            }
+            if streams {
+                T::dispatch(isa, Release { numbers: self.numbers(), from: there, to: y.first });
             }
         }
     }
@@ -186,6 +189,26 @@ impl<T: Number, B: Sink<T>> Finish<'_, T, B> {
         for (k, &x) in x.iter().take(S::LANES).enumerate() {
             // SAFETY: the line has LANES · rows numbers.
             unsafe { self.to.write(s, self.to.row::<S>(k).wrapping_add(2 * row), row, k, x) };
+        }
+    }
+}
+
+/// A line from scratch to where it goes past the caches. One after the other: lines of a cache that are written here and there take
+/// twice as long.
+struct Release<T> {
+    numbers: usize,
+    from: *const T,
+    to: *mut T,
+}
+
+impl<T: Number> RealTask<T> for Release<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        for i in (0..self.numbers).step_by(<S as Lanes<T>>::LANES) {
+            // SAFETY: this task is made for lines of so many numbers, a multiple of LANES, from a cache line on.
+            unsafe { s.stream(self.to.add(i), s.load(self.from.add(i))) };
         }
     }
 }
@@ -303,7 +326,7 @@ impl<T: Number> FourStep<T> {
             T::dispatch(isa, Turn { block: self.block(), columns: self.columns, from, to: scratch });
             let there = scratch.add(2 * lanes * self.columns);
             let [here, _] = all_but_last(isa, &self.second, Packed(scratch), [there, scratch]);
-            if to.streams(self.rows) {
+            if to.rows_stream(self.rows) {
                 run::<T, true>(isa, last, Packed(here), Past(to));
             } else {
                 run::<T, true>(isa, last, Packed(here), to);

@@ -160,10 +160,15 @@ impl<T: Float> Numbers<T> {
         self.scale == T::ONE && self.sign.to_bits64() == 0
     }
 
-    /// Whether rows, so many numbers apart, are to go past the caches and all start at a cache line.
-    pub fn streams(&self, apart: usize) -> bool {
+    /// Whether numbers are to go past the caches and start at a cache line.
+    pub fn streams(&self) -> bool {
+        self.past && self.first.addr().is_multiple_of(ALIGNMENT)
+    }
+
+    /// The same for rows, so many numbers apart, which all start at a cache line.
+    pub fn rows_stream(&self, apart: usize) -> bool {
         // A complex number has at least eight bytes.
-        self.past && self.first.addr().is_multiple_of(ALIGNMENT) && apart.is_multiple_of(ALIGNMENT / 8)
+        self.streams() && apart.is_multiple_of(ALIGNMENT / 8)
     }
 
     /// The same from `n` numbers further on.
