@@ -5,8 +5,9 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, LazyLock};
 
 use super::cache::Cache;
+use super::cpu_columns::columns;
 use super::cpu_kernels::{is_smooth, plan_of};
-use super::cpu_lines::{FourStep, Line, Width, columns};
+use super::cpu_lines::{FourStep, Line, Width};
 use super::cpu_real;
 use super::cpu_stages::{Number, Numbers};
 use super::geometry::{Along, Geometry, attributes};
