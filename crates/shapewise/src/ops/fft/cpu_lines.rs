@@ -1,11 +1,11 @@
 //! Transforms of lines by a plan: tables that are made once, and the passes over memory.
 #![allow(unsafe_code)]
 
+use super::cpu_columns::{all_but_last_of_columns, last_of_columns, packed};
 use super::cpu_convolution::{Convolution, flipped};
 use super::cpu_radix::{Pair, dft2, dft4, dft8, dft16, mul};
 use super::cpu_stages::{
-    Expecting, Move, Number, Numbers, Packed, Past, Plain, Sink, Source, Stage, Turned, all_but_last, run,
-    stages,
+    Expecting, Number, Numbers, Packed, Past, Plain, Sink, Source, Stage, Turned, all_but_last, run, stages,
 };
 use super::plan::{Plan, Radices};
 use super::roots::root;
@@ -127,14 +127,17 @@ impl<T: Number> Along<T> {
                 run::<T, false>(isa, stage, Packed(here), Packed(there));
                 (here, there) = (there, here);
             }
-            let to = Numbers { stride: self.rows as isize, ..y };
+            let streams = y.streams();
+            let to =
+                Numbers { first: if streams { there } else { y.first }, stride: self.rows as isize, ..y };
             let (rows, roots, from) = (self.rows, &self.roots[..], here);
-            if to.streams(rows) {
-                T::dispatch(isa, Finish { rows, roots, from, to: Past(to) });
-            } else if to.is_plain() {
+            if to.is_plain() {
                 T::dispatch(isa, Finish { rows, roots, from, to: Plain(to) });
             } else {
                 T::dispatch(isa, Finish { rows, roots, from, to });
+            }
+            if streams {
+                T::dispatch(isa, Release { numbers: self.numbers(), from: there, to: y.first });
             }
         }
     }
@@ -186,6 +189,26 @@ impl<T: Number, B: Sink<T>> Finish<'_, T, B> {
         for (k, &x) in x.iter().take(S::LANES).enumerate() {
             // SAFETY: the line has LANES · rows numbers.
             unsafe { self.to.write(s, self.to.row::<S>(k).wrapping_add(2 * row), row, k, x) };
+        }
+    }
+}
+
+/// A line from scratch to where it goes past the caches. One after the other: lines of a cache that are written here and there take
+/// twice as long.
+struct Release<T> {
+    numbers: usize,
+    from: *const T,
+    to: *mut T,
+}
+
+impl<T: Number> RealTask<T> for Release<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        for i in (0..self.numbers).step_by(<S as Lanes<T>>::LANES) {
+            // SAFETY: this task is made for lines of so many numbers, a multiple of LANES, from a cache line on.
+            unsafe { s.stream(self.to.add(i), s.load(self.from.add(i))) };
         }
     }
 }
@@ -261,7 +284,7 @@ impl<T: Number> FourStep<T> {
         // SAFETY: the caller's promise; every group has roots for each q and k.
         unsafe {
             let there = scratch.add(2 * lanes * self.rows);
-            let [here, _] = all_but_last(isa, &self.first, from, [scratch, there]);
+            let [here, _] = all_but_last_of_columns(isa, &self.first, from, [scratch, there]);
             let [q, k] = self.parts;
             let by_q = self.roots.as_ptr().add(2 * lanes * (q + k) * group);
             let to = Turned {
@@ -303,10 +326,10 @@ impl<T: Number> FourStep<T> {
             T::dispatch(isa, Turn { block: self.block(), columns: self.columns, from, to: scratch });
             let there = scratch.add(2 * lanes * self.columns);
             let [here, _] = all_but_last(isa, &self.second, Packed(scratch), [there, scratch]);
-            if to.streams(self.rows) {
+            if to.rows_stream(self.rows) {
                 run::<T, true>(isa, last, Packed(here), Past(to));
             } else {
-                run::<T, true>(isa, last, Packed(here), to);
+                last_of_columns(isa, last, here, to);
             }
         }
     }
@@ -352,55 +375,6 @@ impl<T: Number> Turn<T> {
             let at = 2 * S::LANES * (first + usize::from(i)) + part;
             // SAFETY: scratch has room for the same numbers.
             unsafe { s.store(self.to.add(at), row) };
-        }
-    }
-}
-
-/// Transforms LANES columns, whose rows are LANES neighbouring numbers; `x` may be `y`.
-///
-/// # Safety
-/// The columns are valid, and the scratch has room for two times their numbers.
-pub(super) unsafe fn columns<T: Number>(
-    width: Width,
-    stages: &[Stage<T>],
-    n: usize,
-    x: Numbers<T>,
-    y: Numbers<T>,
-    scratch: *mut T,
-) {
-    let Width { isa, lanes, .. } = width;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let there = scratch.add(2 * lanes * n);
-        match stages {
-            [.., last] if stages.len() > 1 => {
-                let [here, _] = all_but_last(isa, stages, x, [scratch, there]);
-                run::<T, true>(isa, last, Packed(here), y);
-            }
-            _ => {
-                T::dispatch(isa, Move { n, from: x, to: Packed(scratch) });
-                packed(width, stages, n, scratch);
-                T::dispatch(isa, Move { n, from: Packed(scratch), to: y });
-            }
-        }
-    }
-}
-
-/// Transforms the rows in scratch, in their place.
-///
-/// # Safety
-/// The scratch holds n rows and has room for as many more.
-pub(super) unsafe fn packed<T: Number>(width: Width, stages: &[Stage<T>], n: usize, scratch: *mut T) {
-    let Width { isa, lanes, .. } = width;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let (mut here, mut there) = (scratch, scratch.add(2 * lanes * n));
-        for stage in stages {
-            run::<T, false>(isa, stage, Packed(here), Packed(there));
-            (here, there) = (there, here);
-        }
-        if here != scratch {
-            std::ptr::copy_nonoverlapping(here, scratch, 2 * lanes * n);
         }
     }
 }

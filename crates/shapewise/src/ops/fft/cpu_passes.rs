@@ -5,8 +5,9 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, LazyLock};
 
 use super::cache::Cache;
+use super::cpu_columns::columns;
 use super::cpu_kernels::{is_smooth, plan_of};
-use super::cpu_lines::{FourStep, Line, Width, columns};
+use super::cpu_lines::{FourStep, Line, Width};
 use super::cpu_real;
 use super::cpu_stages::{Number, Numbers};
 use super::geometry::{Along, Geometry, attributes};
@@ -79,16 +80,9 @@ pub(super) fn single<T: Planned>(call: &Call<'_>, isa: Isa) -> Option<Result<(),
     if matches!(*line, Line::Across(_)) {
         return None;
     }
-    let sign = if kind.is_inverse() { -T::ZERO } else { T::ZERO };
-    let numbers = |first: *mut u8, scale: f64| Numbers {
-        first: first.cast::<T>(),
-        stride: 1,
-        scale: T::from_f64(scale),
-        sign,
-        past: false,
-    };
-    let from = numbers(call.inputs[0].address(), 1.0);
-    let to = numbers(call.outputs[0].address(), norm.scale(kind.is_inverse(), n));
+    let inverse = kind.is_inverse();
+    let from = Numbers::new(call.inputs[0].address().cast::<T>(), 1, 1.0, inverse, false);
+    let to = Numbers::new(call.outputs[0].address().cast::<T>(), 1, norm.scale(inverse, n), inverse, false);
     let bytes = line.scratch(width, n) * size_of::<T>();
     // SAFETY: both are lines of n neighbours, and the scratch is as large as the plan says.
     let transform = |scratch: *mut u8| unsafe {
@@ -195,8 +189,7 @@ impl<'a, T: Planned> Job<'a, T> {
     }
 
     fn numbers(&self, first: *mut T, stride: isize, scale: f64) -> Numbers<T> {
-        let sign = if self.geometry.kind.is_inverse() { -T::ZERO } else { T::ZERO };
-        Numbers { first, stride, scale: T::from_f64(scale), sign, past: self.past }
+        Numbers::new(first, stride, scale, self.geometry.kind.is_inverse(), self.past)
     }
 
     /// Complex numbers along axis `i`; later passes work in the output's place.

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::cpu_radix::{LARGEST, Pair, dft, dft_any, mul};
+use super::cpu_tiles::{cut, tiled};
 use super::roots::root;
 use crate::backends::cpu::ALIGNMENT;
 use crate::backends::cpu::real::{Real, RealTask, Vectors, prefetch};
@@ -23,11 +24,13 @@ impl Number for f64 {}
 pub(super) struct Stage<T> {
     radix: usize,
     /// What is left of the length after this factor and those before it.
-    rest: usize,
+    pub rest: usize,
     /// The product of the factors before.
-    stride: usize,
-    /// For each of `rest`, radix − 1 roots as real and imaginary part.
-    roots: Vec<T>,
+    pub stride: usize,
+    /// For each of `rest`, radix − 1 roots as real and imaginary part; a radix that is cut has the first one too, which is one.
+    pub roots: Vec<T>,
+    /// The roots between the two factors of a radix that is cut.
+    pub inner: Vec<T>,
     /// Cosines and sines of an odd radix.
     odd: Vec<T>,
 }
@@ -41,7 +44,10 @@ pub(super) fn stages<T: Float>(radices: &[u8]) -> Vec<Stage<T>> {
     for radix in radices.iter().map(|&r| usize::from(r)) {
         let n = rest;
         rest /= radix;
-        let powers = (0..rest).flat_map(|p| (1..radix).map(move |k| root(p * k, n)));
+        let [a, b] = cut(radix).unwrap_or_default();
+        let first = usize::from(a == 0);
+        let powers = (0..rest).flat_map(|p| (first..radix).map(move |k| root(p * k, n)));
+        let inner = (0..b).flat_map(|j| (0..a).map(move |k| root(j * k, radix)));
         let odd = if radix % 2 == 1 { radix } else { 0 };
         // Sines of the positive angle.
         let odd = (0..odd).map(|j| root(j, radix)).map(|(cos, sin)| (cos, -sin));
@@ -50,6 +56,7 @@ pub(super) fn stages<T: Float>(radices: &[u8]) -> Vec<Stage<T>> {
             rest,
             stride,
             roots: powers.flat_map(parts).collect(),
+            inner: inner.flat_map(parts).collect(),
             odd: odd.flat_map(parts).collect(),
         });
         stride *= radix;
@@ -149,15 +156,26 @@ pub(super) struct Numbers<T> {
 }
 
 impl<T: Float> Numbers<T> {
+    /// Numbers of a forward or an inverse transform.
+    pub fn new(first: *mut T, stride: isize, scale: f64, inverse: bool, past: bool) -> Self {
+        let sign = if inverse { -T::ZERO } else { T::ZERO };
+        Self { first, stride, scale: T::from_f64(scale), sign, past }
+    }
+
     /// Whether numbers are written as they are.
     pub fn is_plain(&self) -> bool {
         self.scale == T::ONE && self.sign.to_bits64() == 0
     }
 
-    /// Whether rows, so many numbers apart, are to go past the caches and all start at a cache line.
-    pub fn streams(&self, apart: usize) -> bool {
+    /// Whether numbers are to go past the caches and start at a cache line.
+    pub fn streams(&self) -> bool {
+        self.past && self.first.addr().is_multiple_of(ALIGNMENT)
+    }
+
+    /// The same for rows, so many numbers apart, which all start at a cache line.
+    pub fn rows_stream(&self, apart: usize) -> bool {
         // A complex number has at least eight bytes.
-        self.past && self.first.addr().is_multiple_of(ALIGNMENT) && apart.is_multiple_of(ALIGNMENT / 8)
+        self.streams() && apart.is_multiple_of(ALIGNMENT / 8)
     }
 
     /// The same from `n` numbers further on.
@@ -251,8 +269,8 @@ impl<T: Float> Sink<T> for Plain<T> {
     }
 }
 
-/// Rows whose counterparts in the line after this one, so many elements away, are asked for as they are read: there is the time of
-/// all other stages for them to arrive.
+/// Rows whose counterparts so many elements away are asked for as they are read: those of the line after this one, which have the time
+/// of all other stages to arrive, or rows of columns that are read soon. They are pages apart, which no machine foresees.
 #[derive(Clone, Copy)]
 pub(super) struct Expecting<A>(pub A, pub isize);
 
@@ -277,7 +295,7 @@ pub(super) struct Turned<T> {
     pub first: *mut T,
     pub by_q: *const T,
     pub by_k: *const T,
-    /// What will be read next, a row of it for each row that is written: rows are pages apart, which no machine foresees.
+    /// What will be read next, a row of it for each row that is written: from memory it takes longer than a few rows.
     pub next: Numbers<T>,
 }
 
@@ -306,6 +324,7 @@ macro_rules! each {
         }
     )*};
 }
+pub(super) use each;
 
 /// One stage from rows to rows; `LAST` stages have no roots.
 struct Run<'a, T, A, B, const LAST: bool> {
@@ -329,6 +348,7 @@ impl<T: Number, A: Source<T>, B: Sink<T>, const LAST: bool> RealTask<T> for Run<
                 5 => known::<T, S, 5, LAST>(s, stage, from, to),
                 8 => known::<T, S, 8, LAST>(s, stage, from, to),
                 16 => known::<T, S, 16, LAST>(s, stage, from, to),
+                32 => tiled::<T, S, 8, 4, LAST>(s, stage, from, to),
                 _ => any::<T, S>(s, stage, from, to),
             }
         }
@@ -406,7 +426,7 @@ unsafe fn known<T: Float, S: Lanes<T>, const R: usize, const LAST: bool>(
 /// As for `run`.
 #[inline(always)]
 unsafe fn any<T: Float, S: Lanes<T>>(s: S, stage: &Stage<T>, from: impl Source<T>, to: impl Sink<T>) {
-    let Stage { radix, rest, stride, roots, odd } = stage;
+    let Stage { radix, rest, stride, roots, odd, .. } = stage;
     let (radix, rest, stride) = (*radix, *rest, *stride);
     let zero = s.splat(T::ZERO);
     let mut rows = [Pair { re: zero, im: zero }; LARGEST];

@@ -6,6 +6,7 @@
 mod api;
 mod attributes;
 mod cache;
+mod cpu_columns;
 mod cpu_convolution;
 mod cpu_kernels;
 mod cpu_lines;
@@ -16,6 +17,7 @@ mod cpu_reference;
 #[cfg(feature = "rustfft")]
 mod cpu_rustfft;
 mod cpu_stages;
+mod cpu_tiles;
 mod geometry;
 mod plan;
 mod roots;

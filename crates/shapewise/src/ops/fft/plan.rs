@@ -65,7 +65,7 @@ const LONG: usize = 1 << 15;
 /// The plans for lines of n neighbouring numbers on vectors of so many lanes, the favourite first.
 pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
     let mut all = Vec::new();
-    if let Some(factors) = factors(n) {
+    if factors(n).is_some() {
         let fits = n.is_multiple_of(lanes) && n / lanes >= lanes;
         let mut along = if fits { orders(n / lanes) } else { Vec::new() }.into_iter().map(Plan::Along);
         let mut steps = four_steps(n, lanes).into_iter();
@@ -80,7 +80,7 @@ pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
             all.extend(steps);
         }
         if !fits {
-            all.push(Plan::Across(Radices(factors)));
+            all.extend(across(n).map(Plan::Across));
         }
     } else {
         let smooth = |m: usize| plans(m, lanes, Rigor::Estimate).into_iter().next();
@@ -125,9 +125,13 @@ pub(super) fn recent_plans(n: usize, lanes: usize, rigor: Rigor) -> Rc<[Plan]> {
     })
 }
 
-/// The factors in which columns are transformed.
+/// The factors in which columns are transformed: two large ones where all rows of several columns leave the first cache between
+/// stages. With more rows than that, those that are read together would drive each other out of the second cache.
 pub(super) fn across(n: usize) -> Option<Radices> {
-    factors(n).map(Radices)
+    if n == 0 || n.trailing_zeros() != 10 {
+        return factors(n).map(Radices);
+    }
+    factors(n >> 10).map(|rest| Radices([vec![32, 32], rest].concat()))
 }
 
 /// Radices for n, powers of two first; none if a prime factor is too large.

@@ -350,6 +350,8 @@ fn every_plan_agrees() {
         (3, 8190, FftKind::RealInverse),
         (3, 1755, FftKind::Forward),
         (1, 4095, FftKind::Inverse),
+        // A matrix whose columns have larger factors.
+        (1, 1 << 17, FftKind::Forward),
     ] {
         for double in [false, true] {
             let (real, complex) = if double { (DType::F64, DType::C64) } else { (DType::F32, DType::C32) };
@@ -378,6 +380,25 @@ fn every_plan_agrees() {
     }
     assert!(ran > 50, "only {ran} plans ran");
     assert!(streamed > 0 || device.info().caches.l2.is_none(), "nothing went past the caches");
+}
+
+/// Columns are cut into larger factors than lines of the same length.
+#[test]
+fn columns_are_transformed_like_lines() {
+    let count = 11;
+    each_kernel(|rt, name| {
+        for n in [128, 256, 512, 1024, 1536, 2048, 4096, 8192] {
+            let x = numbers(count * n, n as u64);
+            let whole =
+                rt.fft(&tensor(&x, &[n, count]), &options().axis(0)).map(|y| y.to_vec::<C>().unwrap());
+            let Ok(whole) = whole else { continue };
+            for column in [0, 5, count - 1] {
+                let of = |all: &[C]| all.iter().skip(column).step_by(count).copied().collect::<Vec<C>>();
+                let line = fft(rt, &of(&x)).unwrap();
+                assert!(distance(&of(&whole), &line) < allowed(n), "{name}: column {column} of {n}");
+            }
+        }
+    });
 }
 
 /// Every rigor gives the same transform, and more of it more to choose from.
