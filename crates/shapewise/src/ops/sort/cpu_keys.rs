@@ -16,10 +16,12 @@ pub(super) trait Key: Copy + Ord + Send + Sync + 'static {
     fn decode(self, coding: &Coding<Self>) -> Self;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
+    /// How far above another.
+    fn minus(self, other: Self) -> Self;
     /// The bits from `shift` on, masked.
     fn digit(self, shift: u32, mask: usize) -> usize;
-    /// How far above `low`, in steps of 2^`shift`, at most `most`.
-    fn above(self, low: Self, shift: u32, most: usize) -> usize;
+    /// How far above `low`, in steps of 2^`shift`; what is too far for the type is as far as it goes.
+    fn above(self, low: Self, shift: u32) -> u16;
     /// The bits that differ, joined with `seen`.
     fn differing(self, other: Self, seen: Self) -> Self;
     /// Lowest and highest set bit; nothing set is an empty range.
@@ -96,13 +98,19 @@ macro_rules! keys {
             }
 
             #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+
+            #[inline(always)]
             fn digit(self, shift: u32, mask: usize) -> usize {
                 (self >> shift) as usize & mask
             }
 
             #[inline(always)]
-            fn above(self, low: Self, shift: u32, most: usize) -> usize {
-                ((self.saturating_sub(low) >> shift) as usize).min(most)
+            fn above(self, low: Self, shift: u32) -> u16 {
+                // In the key's own type, for the sake of vectors; all of the shorter keys are near enough.
+                (self.saturating_sub(low) >> shift).min(u16::MAX as $k) as u16
             }
 
             #[inline(always)]

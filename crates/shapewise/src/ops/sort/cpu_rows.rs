@@ -3,8 +3,9 @@
 
 use arrayvec::ArrayVec;
 
+use super::cpu_buckets::{BUCKET, partition, room};
 use super::cpu_keys::{Coding, Item, Key, Pair};
-use super::cpu_radix::{BUCKET, Counters, counters, partition, sort_digits};
+use super::cpu_radix::{Counters, counters, sort_digits, sort_parts};
 use super::{SortAttributes, Wanted};
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
@@ -192,8 +193,8 @@ impl<K: Key> Source for Placed<K> {
 
 /// How a row is sorted.
 pub(super) trait Method: Sync {
-    /// Items of scratch that a row of `n` needs, of which `k` are wanted.
-    fn scratch(&self, n: usize, k: usize) -> usize;
+    /// Items of scratch that a row of `n` needs that so many threads sort together.
+    fn scratch(&self, n: usize, threads: usize) -> usize;
     /// Sorts a row; `scratch` has as many items as were asked for.
     fn sort<S: Source>(&self, row: S, length: Length, scratch: &mut [S::Item], team: &mut Team<'_>);
 }
@@ -243,7 +244,7 @@ fn rows<S: Source>(
     let length = Length { n: plan.n, k: plan.k };
     let together = rows < threads && plan.n > 2 * BUCKET;
     let tasks = if together || threads == 1 { 1 } else { (4 * threads).min(rows) };
-    let each = method.scratch(plan.n, plan.k);
+    let each = method.scratch(plan.n, if together { threads } else { 1 });
     let bytes = each.saturating_mul(size_of::<S::Item>()).next_multiple_of(64);
     let mut scratch = call.cpu().scratch(bytes.saturating_mul(tasks))?;
     let memory = Memory(scratch.as_mut_ptr());
@@ -280,8 +281,8 @@ impl Memory {
 pub(super) struct Radix;
 
 impl Method for Radix {
-    fn scratch(&self, n: usize, _: usize) -> usize {
-        if n > 2 * BUCKET { n } else { 2 * n }
+    fn scratch(&self, n: usize, threads: usize) -> usize {
+        if n > 2 * BUCKET { room(n, threads) } else { 2 * n }
     }
 
     fn sort<S: Source>(&self, row: S, length: Length, scratch: &mut [S::Item], team: &mut Team<'_>) {
@@ -309,18 +310,20 @@ pub(super) fn sort_long<S: Source>(row: S, length: Length, scratch: &mut [S::Ite
         _ if group == groups => wanted,
         _ => starts.partition_point(|&start| start < k.min(n) * group / groups).min(wanted),
     };
-    let memory = Memory(scratch.as_mut_ptr().cast());
     let sort = |group: usize, counters: &mut Counters| {
         let buckets = border(group)..border(group + 1);
-        let longest = buckets.clone().map(|b| starts[b + 1] - starts[b]).max().unwrap_or(0);
-        let mut spare = vec![row.item(0); longest];
+        let (mut parts, mut spare) = (Vec::new(), Vec::new());
         for bucket in buckets {
-            let (start, len) = (starts[bucket], starts[bucket + 1] - starts[bucket]);
-            let first = memory.at(start * size_of::<S::Item>()).cast::<S::Item>();
-            // SAFETY: the bucket's items lie inside the scratch, and each bucket belongs to one group.
-            let a = unsafe { std::slice::from_raw_parts_mut(first, len) };
-            let swapped = sort_digits(a, &mut spare[..len], counters);
-            row.emit(start, if swapped { &spare[..len] } else { a });
+            cut.parts(bucket, &mut parts);
+            if let Some(sorted) = sort_parts(&parts, &mut spare, counters) {
+                row.emit(starts[bucket], sorted);
+                continue;
+            }
+            let mut start = starts[bucket];
+            for part in &parts {
+                row.emit(start, part);
+                start += part.len();
+            }
         }
     };
     if team.threads == 1 {
@@ -371,7 +374,7 @@ impl Kernel for Whole {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_rows.rs", "cpu_radix.rs", "cpu_keys.rs")
+        source_hash!("cpu_rows.rs", "cpu_buckets.rs", "cpu_radix.rs", "cpu_keys.rs")
     }
 
     fn variant(&self) -> Variant {
@@ -395,7 +398,7 @@ impl Kernel for Whole {
         // Passes of digits, each counted and moved; or comparisons that are foreseen half of the time.
         let work = if self.radix { 8.0 * (bits / 11.0).ceil() } else { 6.0 * depth };
         let row = plan.n as f64 * size;
-        let passes = if self.radix { 4.0 } else { depth };
+        let passes = if self.radix { 3.0 } else { depth };
         let traffic = Traffic::pass(elements * size * passes, 2.0 * row, &device.caches)
             + Traffic::pass(workload.bytes() as f64, workload.bytes() as f64, &device.caches);
         let unit = ComputeUnit { dtype: DType::F64, isa: None };

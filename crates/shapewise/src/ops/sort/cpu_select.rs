@@ -35,7 +35,7 @@ impl Kernel for Select {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_select.rs", "cpu_rows.rs", "cpu_radix.rs", "cpu_keys.rs")
+        source_hash!("cpu_select.rs", "cpu_rows.rs", "cpu_buckets.rs", "cpu_radix.rs", "cpu_keys.rs")
     }
 
     fn variant(&self) -> Variant {
@@ -101,9 +101,9 @@ impl Sample {
 }
 
 impl Method for Select {
-    fn scratch(&self, n: usize, k: usize) -> usize {
+    fn scratch(&self, n: usize, threads: usize) -> usize {
         // A row that has too many equal elements is sorted whole.
-        Radix.scratch(n, k)
+        Radix.scratch(n, threads)
     }
 
     fn sort<S: Source>(&self, row: S, length: Length, scratch: &mut [S::Item], team: &mut Team<'_>) {

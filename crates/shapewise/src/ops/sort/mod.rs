@@ -5,6 +5,7 @@
 //!
 //! Elements become unsigned keys of the same order (`cpu_keys`), so that one radix sort serves every type.
 
+mod cpu_buckets;
 mod cpu_keys;
 mod cpu_radix;
 mod cpu_reference;
