@@ -64,6 +64,23 @@ pub fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
+/// The same pointer, of which the compiler does not know how it was computed: it keeps it in a register and does not compute
+/// it anew in every step.
+#[inline(always)]
+pub fn settled<T>(at: *const T) -> *const T {
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    {
+        let mut at = at;
+        // SAFETY: a comment does nothing.
+        unsafe {
+            std::arch::asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags));
+        }
+        at
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+    at
+}
+
 /// An algorithm over any instruction set for elements `T`.
 pub trait RealTask<T: Real> {
     /// What it computes.

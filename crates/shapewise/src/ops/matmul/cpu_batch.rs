@@ -47,52 +47,79 @@ impl Products<()> {
 impl<T: Element> Products<T> {
     /// The products of a call whose operands are all of type `T`.
     pub fn of(call: &Call<'_>) -> Self {
+        Self::new(call.workload, &Addresses::of(call))
+    }
+}
+
+/// The product of a call of plain matrices, without the batch axes that small products would feel; `None` for batches.
+#[inline]
+pub(super) fn single<T: Element>(call: &Call<'_>) -> Option<Gemm<T>> {
+    (call.workload.outputs()[0].shape.len() == 2).then(|| {
+        let mut g = matrices(call.workload, &Addresses::of(call));
+        like_best(&mut g);
+        g
+    })
+}
+
+impl<T: Element> Addresses<T> {
+    #[inline]
+    fn of(call: &Call<'_>) -> Self {
         let input = |i: usize| call.inputs.get(i).map_or(std::ptr::null(), Operand::ptr::<T>);
-        let addresses =
-            Addresses { a: input(0), b: input(1), bias: input(2), c: call.outputs[0].ptr_mut::<T>() };
-        Self::new(call.workload, &addresses)
+        Self { a: input(0), b: input(1), bias: input(2), c: call.outputs[0].ptr_mut::<T>() }
+    }
+}
+
+/// The product of the last two axes.
+#[inline]
+fn matrices<T>(workload: &Workload, at: &Addresses<T>) -> Gemm<T> {
+    let (inputs, c) = (workload.inputs(), &workload.outputs()[0]);
+    let (a, b) = (&inputs[0], &inputs[1]);
+    let rank = c.shape.len();
+    let (row, column) = (rank - 2, rank - 1);
+    let bias_cs = inputs.get(2).map_or(0, |bias| bias.strides[0]);
+    Gemm {
+        m: c.shape[row],
+        n: c.shape[column],
+        k: a.shape[column],
+        a: at.a,
+        a_rs: a.strides[row],
+        a_cs: a.strides[column],
+        b: at.b,
+        b_rs: b.strides[row],
+        b_cs: b.strides[column],
+        c: at.c,
+        c_rs: c.strides[row],
+        c_cs: c.strides[column],
+        epilogue: Epilogue {
+            bias: at.bias,
+            bias_rs: 0,
+            bias_cs,
+            activation: attributes(workload).activation,
+        },
+    }
+}
+
+/// Along an axis of size one every stride is as good as the one that kernels like best.
+#[inline]
+fn like_best<T>(g: &mut Gemm<T>) {
+    if g.n == 1 {
+        (g.b_cs, g.c_cs) = (1, 1);
+    }
+    if g.m == 1 {
+        g.c_rs = if g.c_cs == 1 { g.n as isize } else { 1 };
+    }
+    if g.k == 1 {
+        g.a_cs = 1;
     }
 }
 
 impl<T: Copy> Products<T> {
     fn new(workload: &Workload, at: &Addresses<T>) -> Self {
         let (inputs, c) = (workload.inputs(), &workload.outputs()[0]);
-        let (a, b) = (&inputs[0], &inputs[1]);
-        let rank = c.shape.len();
-        let (row, column) = (rank - 2, rank - 1);
-        let bias_cs = inputs.get(2).map_or(0, |bias| bias.strides[0]);
-        let mut first = Gemm {
-            m: c.shape[row],
-            n: c.shape[column],
-            k: a.shape[column],
-            a: at.a,
-            a_rs: a.strides[row],
-            a_cs: a.strides[column],
-            b: at.b,
-            b_rs: b.strides[row],
-            b_cs: b.strides[column],
-            c: at.c,
-            c_rs: c.strides[row],
-            c_cs: c.strides[column],
-            epilogue: Epilogue {
-                bias: at.bias,
-                bias_rs: 0,
-                bias_cs,
-                activation: attributes(workload).activation,
-            },
-        };
-        let axes = batch_axes(&mut first, a, b, c);
-        // Along an axis of size one every stride is as good as the one that kernels like best.
-        if first.n == 1 {
-            (first.b_cs, first.c_cs) = (1, 1);
-        }
-        if first.m == 1 {
-            first.c_rs = if first.c_cs == 1 { first.n as isize } else { 1 };
-        }
-        if first.k == 1 {
-            first.a_cs = 1;
-        }
-        let count = c.shape[..row].iter().product::<usize>();
+        let mut first = matrices(workload, at);
+        let axes = batch_axes(&mut first, &inputs[0], &inputs[1], c);
+        like_best(&mut first);
+        let count = c.shape[..c.shape.len() - 2].iter().product::<usize>();
         let count = if axes.is_empty() && count > 0 { 1 } else { axes.iter().map(|x| x.size).product() };
         Self { first, axes, count }
     }

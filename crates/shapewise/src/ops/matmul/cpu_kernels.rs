@@ -5,7 +5,7 @@ use super::cpu_batch::Products;
 use super::cpu_micro::tile_shape;
 use super::cpu_problem::{Epilogue, Gemm, Real, Shared, Split};
 use super::plan::{Algorithm, Blocks, Plan, Sizes, blocks_around};
-use super::{cost, cpu_packed, cpu_panel, cpu_small, cpu_split_k};
+use super::{cost, cpu_batch, cpu_packed, cpu_panel, cpu_small, cpu_split_k};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::Isa;
 use crate::device::{Device, DeviceInfo};
@@ -210,16 +210,17 @@ struct Run<'a> {
 
 impl Compute {
     fn products<T: Real + Element>(&self, call: &Call<'_>) -> Result<(), KernelError> {
-        let products = Products::<T>::of(call);
         let device = call.cpu();
         let pool = device.threads();
         let threads = call.parameters.threads().min(pool.threads());
-        let first = products.first();
-        if self.algorithm == Algorithm::Small && products.count == 1 && first.is_ready() {
+        if self.algorithm == Algorithm::Small
+            && let Some(g) = cpu_batch::single::<T>(call).filter(Gemm::is_ready)
+        {
             // SAFETY: the call's operands are valid, and the constraints let no empty product through.
-            unsafe { cpu_small::run(first, self.isa, threads, pool) };
+            unsafe { cpu_small::run(&g, self.isa, threads, pool) };
             return Ok(());
         }
+        let products = Products::<T>::of(call);
         let stream = call.parameters.get(Knob::Stream) == Some(1);
         let (sizes, blocks) = (Sizes::of(device.info()), Blocks::of(call.parameters));
         let run = Run { algorithm: self.algorithm, isa: self.isa, sizes, stream, blocks, pool };

@@ -2,11 +2,12 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use super::cpu_problem::Split;
-use crate::backends::cpu::real::prefetch;
-use crate::backends::cpu::simd::{Float, Lanes};
+use crate::backends::cpu::real::{prefetch, settled};
+use crate::backends::cpu::simd::{Apart, Float, Lanes};
 use crate::ops::Activation;
 
 /// Rows and vectors per row of a tile: as many sums as the registers hold beside the operands.
@@ -93,14 +94,14 @@ const AHEAD: isize = 16;
 /// Elements of the largest tile: twelve rows of two vectors of sixteen lanes.
 const MAX_TILE: usize = 12 * 2 * 16;
 
-/// Steps of panels on their way from a far cache that are asked for before they are needed: found by trying on Zen 3.
-const FAR_AHEAD: isize = 32;
+/// Steps on their way from a far cache that are asked for before they are needed: found by trying on Zen 3.
+pub(in crate::ops) const FAR_AHEAD: usize = 32;
 
 /// How the operands are reached.
 pub(in crate::ops) trait Access {
     /// Whether the left operand is packed into panels: step by step, as many elements as a tile has rows.
     const PACKED_LEFT: bool;
-    /// Whether panels of the right operand come from a far cache, one after the other.
+    /// Whether steps of the right operand come from a far cache, one after the other.
     const FAR_RIGHT: bool = false;
 }
 
@@ -108,7 +109,7 @@ pub(in crate::ops) trait Access {
 pub(in crate::ops) struct Packed;
 /// The left operand where it lies.
 pub(in crate::ops) struct InPlace;
-/// The left operand where it lies, the right one in panels that are too many for the near caches.
+/// The left operand where it lies, the right one asked for ahead because it does not fit the near caches.
 pub(in crate::ops) struct Streamed;
 
 impl Access for Packed {
@@ -171,16 +172,16 @@ pub(in crate::ops) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
         while left_to_do > 0 {
             // Tiles that are simply written stay inside the machine loop; the others come out one by one.
             let now = if simple { left_to_do } else { 1 };
-            dispatch!(
-                T,
-                S,
-                A,
-                false,
-                rows,
-                vectors,
-                tiles(s, now, below, k, left, right, &target, simple, &mut spill)
-            );
-            if !simple {
+            let far = !target.stream && (A::PACKED_LEFT || now > 1);
+            if simple {
+                let grid = Grid { count: now, below, across: 1, far };
+                dispatch!(T, S, A, false, rows, vectors, tiles(s, grid, k, left, right, &target));
+            } else {
+                if far {
+                    expect(target.c, target.rs, rows, target.columns);
+                }
+                let columns = target.columns;
+                dispatch!(T, S, A, false, rows, vectors, spilled(s, k, left, right, columns, &mut spill));
                 // SAFETY: the target has these rows and columns.
                 unsafe { finish(s, &spill, rows, vectors, &target) };
             }
@@ -196,96 +197,186 @@ pub(in crate::ops) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
 /// # Safety
 /// Operands and target are valid for all rows of the split, `k` steps and `target.columns`.
 #[inline(always)]
-pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>>(
+pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>, A: Access>(
+    s: S,
+    split: Split,
+    k: usize,
+    left: Left<T>,
+    right: Right<T>,
+    target: Target<T>,
+) {
+    let width = const { tile_of::<T, S>().1 * S::LANES };
+    let panels = Target { columns: width, ..target };
+    let whole = if panels.simple(width) { target.columns / width } else { 0 };
+    if whole > 0 {
+        // SAFETY: the caller's promise, for these columns.
+        unsafe { self::panels::<T, S, A>(s, split, k, left, right, panels, whole) };
+    }
+    let mut done = whole * width;
+    while done < target.columns {
+        let columns = width.min(target.columns - done);
+        let mut rest = Target { columns, ..target };
+        rest.right(done);
+        let right = Right { b: right.b.wrapping_add(done), ..right };
+        // SAFETY: the caller's promise, for these columns.
+        unsafe { strip(s, split, k, left, right, rest) };
+        done += columns;
+    }
+}
+
+/// All tiles of `whole` panels that are simply written, those with the same number of rows in one call.
+///
+/// # Safety
+/// Operands and target are valid for all rows of the split, `k` steps and the columns of these panels.
+#[inline(always)]
+pub(in crate::ops) unsafe fn panels<T: Float, S: Lanes<T>, A: Access>(
     s: S,
     split: Split,
     k: usize,
     mut left: Left<T>,
     right: Right<T>,
-    target: Target<T>,
+    mut target: Target<T>,
+    whole: usize,
 ) {
     let vectors = const { tile_of::<T, S>().1 };
-    let width = vectors * S::LANES;
-    let mut below = target;
-    let mut spill = Spill([const { MaybeUninit::uninit() }; MAX_TILE]);
     for (rows, count) in split.groups() {
-        for _ in 0..count {
-            let (mut right, mut target, mut done) = (right, below, 0);
-            while done < below.columns {
-                target.columns = width.min(below.columns - done);
-                let simple = target.simple(width);
-                if target.columns == width {
-                    dispatch!(
-                        T,
-                        S,
-                        InPlace,
-                        false,
-                        rows,
-                        vectors,
-                        tiles(s, 1, 0, k, left, right, &target, simple, &mut spill)
-                    );
-                } else {
-                    dispatch!(
-                        T,
-                        S,
-                        InPlace,
-                        true,
-                        rows,
-                        vectors,
-                        tiles(s, 1, 0, k, left, right, &target, false, &mut spill)
-                    );
+        let below = left.rs.wrapping_mul(rows as isize);
+        // Small products have their result near anyway.
+        let grid = Grid { count, below, across: whole, far: false };
+        if count > 0 {
+            dispatch!(T, S, A, false, rows, vectors, tiles(s, grid, k, left, right, &target));
+        }
+        left.a = left.a.wrapping_offset(below.wrapping_mul(count as isize));
+        target.down(rows * count);
+    }
+}
+
+/// Tiles of one panel below one another, spilled and finished one by one.
+#[inline(always)]
+unsafe fn strip<T: Float, S: Lanes<T>>(
+    s: S,
+    split: Split,
+    k: usize,
+    mut left: Left<T>,
+    right: Right<T>,
+    mut target: Target<T>,
+) {
+    let (vectors, columns) = (const { tile_of::<T, S>().1 }, target.columns);
+    let mut spill = Spill([const { MaybeUninit::uninit() }; MAX_TILE]);
+    for i in 0..split.blocks {
+        let rows = split.length(i);
+        if columns == vectors * S::LANES {
+            dispatch!(T, S, InPlace, false, rows, vectors, spilled(s, k, left, right, columns, &mut spill));
+        } else {
+            dispatch!(T, S, InPlace, true, rows, vectors, spilled(s, k, left, right, columns, &mut spill));
+        }
+        // SAFETY: the target has these rows and columns.
+        unsafe { finish(s, &spill, rows, vectors, &target) };
+        left.a = left.a.wrapping_offset(left.rs.wrapping_mul(rows as isize));
+        target.down(rows);
+    }
+}
+
+/// What is done with the sums of tiles.
+#[derive(Clone, Copy)]
+enum Write {
+    Store,
+    /// Added to what is there.
+    Add,
+    /// Stored past the caches.
+    Stream,
+}
+
+/// How many tiles a call computes.
+#[derive(Clone, Copy)]
+struct Grid {
+    /// Rows of tiles.
+    count: usize,
+    /// From one to the next in the left operand.
+    below: isize,
+    /// Tiles side by side in each.
+    across: usize,
+    /// Whether the result has to be asked for before it is written.
+    far: bool,
+}
+
+/// Tiles of `R` rows and `V` vectors: their operands, and where they go.
+struct Tiles<T, A, const MASKED: bool, const R: usize, const V: usize> {
+    grid: Grid,
+    k: usize,
+    left: Left<T>,
+    right: Right<T>,
+    c: *mut T,
+    rs: isize,
+    columns: usize,
+    write: Write,
+    access: PhantomData<A>,
+}
+
+impl<T: Float, A: Access, const MASKED: bool, const R: usize, const V: usize> Apart<T>
+    for Tiles<T, A, MASKED, R, V>
+{
+    #[inline(always)]
+    fn run<S: Lanes<T>>(self, s: S) {
+        let Self { grid, k, mut left, right, c: mut row, rs, columns, write, .. } = self;
+        for _ in 0..grid.count {
+            let (mut right, mut c) = (right, row);
+            for _ in 0..grid.across {
+                if grid.far {
+                    expect(c, rs, R, columns);
                 }
-                if !simple {
-                    // SAFETY: the target has these rows and columns.
-                    unsafe { finish(s, &spill, rows, vectors, &target) };
+                // SAFETY: whoever made the tiles gave valid operands and room for whole vectors.
+                unsafe {
+                    let sums = multiply::<T, S, A, MASKED, R, V>(s, k, left, right, columns);
+                    match write {
+                        Write::Store => each(sums, c, rs, S::LANES, |at, sum| s.store(at, sum)),
+                        Write::Add => {
+                            each(sums, c, rs, S::LANES, |at, sum| s.store(at, s.add(s.load(at), sum)));
+                        }
+                        Write::Stream => each(sums, c, rs, S::LANES, |at, sum| s.stream(at, sum)),
+                    }
                 }
-                done += width;
-                right.b = right.b.wrapping_add(width);
-                target.right(width);
+                right.b = right.b.wrapping_add(V * S::LANES);
+                c = c.wrapping_add(V * S::LANES);
             }
-            left.a = left.a.wrapping_offset(left.rs.wrapping_mul(rows as isize));
-            below.down(rows);
+            left.a = left.a.wrapping_offset(grid.below);
+            row = row.wrapping_offset(rs.wrapping_mul(R as isize));
         }
     }
 }
 
-/// Tiles below one another, `below` apart in the left operand: written if that is simple, the last one spilled if not.
+/// Computes tiles that are simply written, by a function of their own.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // what a machine loop needs
 unsafe fn tiles<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: usize, const V: usize>(
     s: S,
-    count: usize,
-    below: isize,
+    grid: Grid,
     k: usize,
-    mut left: Left<T>,
+    left: Left<T>,
     right: Right<T>,
     target: &Target<T>,
-    simple: bool,
+) {
+    let write = match target {
+        Target { stream: true, .. } => Write::Stream,
+        Target { accumulate: true, .. } => Write::Add,
+        _ => Write::Store,
+    };
+    let (c, rs, columns) = (target.c, target.rs, V * S::LANES);
+    s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, access: PhantomData });
+}
+
+/// Computes the sums of one tile.
+#[inline(always)]
+unsafe fn spilled<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: usize, const V: usize>(
+    s: S,
+    k: usize,
+    left: Left<T>,
+    right: Right<T>,
+    columns: usize,
     spill: &mut Spill<T>,
 ) {
-    let mut c = target.c;
-    for _ in 0..count {
-        // Single tiles come from small products, whose result is near anyway.
-        if !target.stream && (A::PACKED_LEFT || count > 1) {
-            expect::<T, R>(c, target.rs, target.columns);
-        }
-        // SAFETY: the caller's promise, passed on; a simple target has whole vectors.
-        unsafe {
-            let sums = multiply::<T, S, A, MASKED, R, V>(s, k, left, right, target.columns);
-            if !simple {
-                let pitch = (V * S::LANES) as isize;
-                each(sums, spill.0.as_mut_ptr().cast(), pitch, S::LANES, |at, sum| s.store(at, sum));
-            } else if target.stream {
-                each(sums, c, target.rs, S::LANES, |at, sum| s.stream(at, sum));
-            } else if target.accumulate {
-                each(sums, c, target.rs, S::LANES, |at, sum| s.store(at, s.add(s.load(at), sum)));
-            } else {
-                each(sums, c, target.rs, S::LANES, |at, sum| s.store(at, sum));
-            }
-        }
-        left.a = left.a.wrapping_offset(below);
-        c = c.wrapping_offset(target.rs.wrapping_mul(R as isize));
-    }
+    let grid = Grid { count: 1, below: 0, across: 1, far: false };
+    let (c, rs, write) = (spill.0.as_mut_ptr().cast(), (V * S::LANES) as isize, Write::Store);
+    s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, access: PhantomData });
 }
 
 /// Calls `f` with every vector of a tile and its place.
@@ -306,10 +397,10 @@ fn each<T, V: Copy, const R: usize, const N: usize>(
     }
 }
 
-/// Asks for the lines of the target that will be needed after the sums.
+/// Asks for the lines of a tile that will be needed after the sums.
 #[inline(always)]
-fn expect<T, const R: usize>(mut row: *const T, rs: isize, columns: usize) {
-    for _ in 0..R {
+fn expect<T>(mut row: *const T, rs: isize, rows: usize, columns: usize) {
+    for _ in 0..rows {
         prefetch(row);
         prefetch(row.wrapping_add(columns - 1));
         row = row.wrapping_offset(rs);
@@ -330,7 +421,7 @@ unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R
     // One pointer per row and a common offset: stepping from row to row would be a chain as long as the sums.
     let mut a = [left.a; R];
     for i in 1..R {
-        a[i] = a[i - 1].wrapping_offset(rs);
+        a[i] = settled(a[i - 1].wrapping_offset(rs));
     }
     let (mut step, mut b) = (0_isize, right.b);
     let mut sums = [[s.splat(T::ZERO); V]; R];
@@ -354,7 +445,7 @@ unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R
             prefetch(a[0].wrapping_offset(step.wrapping_add(AHEAD * R as isize)));
         }
         if A::FAR_RIGHT {
-            let far = b.wrapping_offset(right.rs.wrapping_mul(FAR_AHEAD));
+            let far = b.wrapping_offset(right.rs.wrapping_mul(FAR_AHEAD as isize));
             for line in 0..const { (V * S::LANES * size_of::<T>()).div_ceil(64) } {
                 prefetch(far.wrapping_byte_add(64 * line));
             }

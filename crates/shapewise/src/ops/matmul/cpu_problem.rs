@@ -114,6 +114,12 @@ pub(in crate::ops) struct Split {
 }
 
 impl Split {
+    /// A single piece: nothing is divided, which small products would feel.
+    #[inline]
+    pub fn whole(length: usize) -> Self {
+        Self { base: length, longer: 0, blocks: 1 }
+    }
+
     /// Into at least one piece, none longer than `most`.
     #[inline]
     pub fn at_most(length: usize, most: usize) -> Self {

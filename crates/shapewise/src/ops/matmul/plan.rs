@@ -115,7 +115,7 @@ impl Plan {
         let depth = k.div_ceil(k.div_ceil(kc));
         let mc = match algorithm {
             Algorithm::Small => g.m,
-            Algorithm::Panel => blocks.rows.unwrap_or(sizes.l2 / 2 / (g.k * size)).max(2 * rows),
+            Algorithm::Panel => blocks.rows.unwrap_or(sizes.l2 / 2 / (depth * size)).max(2 * rows),
             Algorithm::Packed | Algorithm::SplitK => {
                 let most = blocks.rows.unwrap_or(sizes.l2 / 4 / (depth * size)).max(rows);
                 let count = g.m.div_ceil(most).next_multiple_of(threads);

@@ -168,10 +168,13 @@ fn deep_products_are_gone_through_in_blocks() {
     for threads in [1, 2] {
         let rt = runtime(threads);
         for (m, k, n) in [(7, 5000, 9), (13, 1300, 40)] {
-            for (ways, activation) in
-                [((0, 0), Activation::None), ((1, 2), Activation::Relu), ((2, 4), Activation::Gelu)]
-            {
-                let case = Case { m, k, n, ways, bias: true, activation };
+            for (ways, bias, activation) in [
+                ((0, 0), false, Activation::None),
+                ((0, 0), true, Activation::None),
+                ((1, 2), true, Activation::Relu),
+                ((2, 4), true, Activation::Gelu),
+            ] {
+                let case = Case { m, k, n, ways, bias, activation };
                 check::<f32>(&rt, &case, |x| x as f32, f64::from, 1e-6);
                 check::<f64>(&rt, &case, |x| x, |x| x, 1e-14);
             }

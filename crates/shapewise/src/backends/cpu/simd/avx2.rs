@@ -1,5 +1,5 @@
 //! AVX2 with FMA and F16C: eight lanes of `f32`, four of `f64`.
-use super::{HalfLanes, Lanes, MAX_LANES, Simd, forward};
+use super::{Apart, Float, HalfLanes, Lanes, MAX_LANES, Simd, forward};
 use half::{bf16, f16};
 #[allow(clippy::wildcard_imports)] // the intrinsics are named after their instructions
 use std::arch::x86_64::*;
@@ -32,11 +32,26 @@ static FIRST_32: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 
 /// The same for words of 64 bits.
 static FIRST_64: [i64; 8] = [-1, -1, -1, -1, 0, 0, 0, 0];
 
+/// A function of its own for [`Lanes::apart`].
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(never)]
+fn run_apart<T: Float, K: Apart<T>>(s: Avx2, task: K)
+where
+    Avx2: Lanes<T>,
+{
+    task.run(s);
+}
+
 impl Lanes<f32> for Avx2 {
     type V = __m256;
     type M = __m256;
     const LANES: usize = 8;
 
+    #[inline(always)]
+    fn apart<K: Apart<f32>>(self, task: K) {
+        // SAFETY: the token proves that the CPU has the instructions.
+        unsafe { run_apart(self, task) };
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
         // SAFETY: the token proves that the CPU has the instruction.
@@ -259,6 +274,11 @@ impl Lanes<f64> for Avx2 {
     type M = __m256d;
     const LANES: usize = 4;
 
+    #[inline(always)]
+    fn apart<K: Apart<f64>>(self, task: K) {
+        // SAFETY: the token proves that the CPU has the instructions.
+        unsafe { run_apart(self, task) };
+    }
     #[inline(always)]
     fn splat(self, x: f64) -> Self::V {
         // SAFETY: the token proves that the CPU has the instruction.

@@ -214,6 +214,11 @@ pub trait Lanes<T: Float>: Copy {
     fn butterfly(self, a: Self::V, distance: usize) -> Self::V;
     /// The first lane.
     fn first(self, a: Self::V) -> T;
+    /// Runs an innermost loop, as a function of its own where that gives it the registers it needs.
+    #[inline(always)]
+    fn apart<K: Apart<T>>(self, task: K) {
+        task.run(self);
+    }
 
     /// `-a`
     #[inline(always)]
@@ -412,6 +417,13 @@ pub trait HalfLanes: Lanes<f32> {
         // SAFETY: n <= LANES elements may be written, and `all` has them.
         unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), at, n.min(Self::LANES)) };
     }
+}
+
+/// An innermost loop that needs nearly all registers, for [`Lanes::apart`]. Melted into a function that does more, the compiler
+/// shuffles its vectors from register to register in every step.
+pub trait Apart<T: Float> {
+    /// The loop; mark it `#[inline(always)]`, and all it calls.
+    fn run<S: Lanes<T>>(self, s: S);
 }
 
 /// An instruction set: a token whose existence proves that the CPU has it.

@@ -53,7 +53,7 @@ mod tests;
 
 pub use float::Float;
 pub use isa::{Isa, ParseIsaError};
-pub use lanes::{HalfLanes, Lanes, MAX_LANES, Simd, SimdTask};
+pub use lanes::{Apart, HalfLanes, Lanes, MAX_LANES, Simd, SimdTask};
 pub use portable::Portable;
 
 #[cfg(target_arch = "x86_64")]
