@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use shapewise::Runtime;
 use shapewise::device::Peaks;
-use shapewise::measure::{SurveyOptions, Surveyed, survey_some};
+use shapewise::measure::{SurveyOptions, Surveyed, survey, survey_some};
 use shapewise::modelling::{Example, Features, Terms, WorkloadFeatures};
 use shapewise::ops::{OperationKind, Workload};
 use shapewise::selection::{Candidate, Candidates, Limits};
@@ -212,13 +212,12 @@ fn measure(runtime: &Runtime, suite: &[Workload], peaks: &Peaks) -> Result<File>
             let done = pass * suite.len() + i + 1;
             // Progress is a courtesy: a closed stderr must not stop the measurement.
             let _ = write!(std::io::stderr(), "\r{done} of {} turns", PASSES * suite.len());
-            match entries.get_mut(i) {
-                Some(entry) => entry.measure_again(runtime, workload, &options)?,
-                None => {
-                    let surveyed = survey_some(runtime, workload, &options, |_| true)?;
-                    let candidates = surveyed.into_iter().map(Times::from).collect();
-                    entries.push(Entry { workload: workload.to_string(), candidates });
-                }
+            if let Some(entry) = entries.get_mut(i) {
+                entry.measure_again(runtime, workload, &options)?;
+            } else {
+                let surveyed = survey(runtime, workload, &options)?;
+                let candidates = surveyed.into_iter().map(Times::from).collect();
+                entries.push(Entry { workload: workload.to_string(), candidates });
             }
         }
     }

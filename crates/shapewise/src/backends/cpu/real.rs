@@ -67,6 +67,7 @@ pub fn prefetch<T>(at: *const T) {
 /// The same pointer, of which the compiler does not know how it was computed: it keeps it in a register and does not compute
 /// it anew in every step.
 #[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block)] // nobody follows the pointer
 pub fn settled<T>(at: *const T) -> *const T {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     {

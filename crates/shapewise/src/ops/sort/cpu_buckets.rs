@@ -77,7 +77,9 @@ impl<K: Key> Scale<K> {
         let (_, bits) = high.minus(low).span();
         let shift = bits.saturating_sub(STEPS.ilog2());
         let mut counts = vec![0usize; STEPS];
-        sample.iter().for_each(|k| counts[usize::from(k.above(low, shift))] += 1);
+        for k in sample {
+            counts[usize::from(k.above(low, shift))] += 1;
+        }
         let total: usize = counts.iter().sum::<usize>() + 1;
         let mut before = 0;
         let mut table = vec![0u16; STEPS];
@@ -122,7 +124,8 @@ impl Chains {
 /// Gives out places to items that come in order.
 struct Places<'a, const BITS: u32> {
     table: &'a [u16; STEPS],
-    places: &'a mut [usize],
+    /// The next place of each bucket.
+    upcoming: &'a mut [usize],
     links: &'a mut [u32],
     /// The next block that nobody has.
     free: usize,
@@ -134,7 +137,7 @@ impl<const BITS: u32> Places<'_, BITS> {
     fn next(&mut self, step: u16) -> usize {
         let bucket = usize::from(self.table[usize::from(step)]);
         // SAFETY: the table holds numbers of buckets, and each bucket has a place.
-        let place = unsafe { self.places.get_unchecked_mut(bucket) };
+        let place = unsafe { self.upcoming.get_unchecked_mut(bucket) };
         let at = *place;
         *place = at + 1;
         if *place & ((1 << BITS) - 1) == 0 {
@@ -171,7 +174,7 @@ impl<I: Item, F: Fn(usize) -> I, const BITS: u32> SimdTask for Scatter<'_, I, F,
         );
         // As many as there are steps: no place in it needs a check.
         let Some(table) = scale.table.first_chunk::<STEPS>() else { return };
-        let mut places = Places::<BITS> { table, places, links, free };
+        let mut places = Places::<BITS> { table, upcoming: places, links, free };
         let region = region.as_mut_ptr();
         // SAFETY: every place lies in a block: there is one for each bucket, and one more for each block that is full.
         let put = |at: usize, x: I| unsafe { region.add(at).write(x) };

@@ -40,7 +40,9 @@ pub(super) fn sort_parts<'a, I: Item>(
     let n = parts.iter().map(|part| part.len()).sum::<usize>();
     if n <= FEW {
         memory.clear();
-        parts.iter().for_each(|part| memory.extend_from_slice(part));
+        for part in parts {
+            memory.extend_from_slice(part);
+        }
         memory.sort_unstable();
         return Some(memory);
     }
