@@ -165,9 +165,9 @@ pub struct Hybrid {
     pub weights: ScoreWeights,
 }
 
-/// An interval is tight if it is narrower than what the roofline alone is off by, twenty times (`docs/modelling.md`). A narrower
-/// limit lets candidates of wide intervals look fast beside the others: the roofline of most kernels is a third of their time.
-const TIGHT: f64 = 20.0;
+/// An interval is tight if it is narrower than what the roofline alone is off by, twenty times (`docs/modelling.md`), which is also
+/// the interval of a model with too few shapes to be calibrated. A narrower limit lets candidates of wide intervals look fast beside the others: the roofline of most kernels is a third of their time.
+const TIGHT: f64 = 19.0;
 
 impl Hybrid {
     fn guess(candidate: &Candidate) -> Option<Prediction> {
