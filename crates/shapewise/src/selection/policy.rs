@@ -166,7 +166,8 @@ pub struct Hybrid {
 }
 
 /// An interval is tight if it is narrower than what the roofline alone is off by, twenty times (`docs/modelling.md`), which is also
-/// the interval of a model with too few shapes to be calibrated. A narrower limit lets candidates of wide intervals look fast beside the others: the roofline of most kernels is a third of their time.
+/// the interval of a model with too few shapes to be calibrated. A narrower limit lets candidates of wide intervals look fast
+/// beside the others: the roofline of most kernels is a third of their time.
 const TIGHT: f64 = 19.0;
 
 impl Hybrid {
