@@ -360,12 +360,16 @@ impl Runtime {
             drop(trials);
             return self.recover(&candidate, entry, pointers, &failure);
         }
-        budget.ran(seconds);
+        budget.ran(seconds * f64::from(entry.watch.period()));
         if trial {
+            entry.watch.time_all();
             budget.tried(trials.record(seconds));
             if trials.finished() {
                 selector.settle(entry, &trials);
             }
+        } else if candidate.is_like(&entry.choice.candidate) {
+            // Until there is room for a trial most calls need not look for it; they run the choice, which leads.
+            entry.watch.time_some(seconds);
         }
         self.keep_within_time(entry, &candidate, seconds);
         Ok(())

@@ -60,6 +60,11 @@ impl Candidate {
         Some(Prediction { seconds, low, high, confidence: 0.0, basis: Basis::Roofline })
     }
 
+    /// Whether it is the same kernel with the same parameters.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.kernel.name() == other.kernel.name() && self.parameters == other.parameters
+    }
+
     /// Whether it is the kernel and the parameters of these names.
     pub fn is(&self, kernel: &str, parameters: &str) -> bool {
         self.kernel.name() == kernel && self.parameters.to_string() == parameters

@@ -11,12 +11,15 @@ const AT_MOST: usize = 12;
 /// A candidate expected above this multiple of the leader is never tried.
 pub(crate) const HOPELESS: f64 = 2.0;
 /// Rounds after which the lead is settled however close it is.
-const LAST_ROUND: usize = 7;
+const LAST_ROUND: usize = 15;
 /// Rounds that a leader has run before it is measured against those that wait: the first call may have been cold.
 const WARM: usize = 3;
 /// A candidate's first call is a rehearsal if it is shorter than this: threads that start and memory that comes from the
 /// system cost milliseconds once, which is little beside longer calls.
 const REHEARSED_BELOW: f64 = 50e-3;
+/// Seconds or calls that a candidate of several threads runs before its block may end: beside candidates of one thread the workers
+/// fall asleep, and waking them takes 50 µs on a virtual machine, several times that on a crowded one. Calls in a row find them awake.
+const AWAKE_AFTER: (f64, usize) = (300e-6, 16);
 /// Paired log difference that is worth telling apart.
 const MATTERS: f64 = 0.01;
 
@@ -29,6 +32,7 @@ pub(crate) struct Trials {
     beaten: Vec<Trial>,
     position: usize,
     run_in_block: usize,
+    block_seconds: f64,
     joined: usize,
 }
 
@@ -84,7 +88,15 @@ impl Trials {
         let joined = racing.len();
         // A leader without a rival runs alone for a few rounds: it may be slower than predicted, unless it was measured.
         let alone = joined == 1 && (waiting.is_empty() || lead.basis == Basis::Measured);
-        let trials = Self { racing, waiting, beaten: Vec::new(), position: 0, run_in_block: 0, joined };
+        let trials = Self {
+            racing,
+            waiting,
+            beaten: Vec::new(),
+            position: 0,
+            run_in_block: 0,
+            block_seconds: 0.0,
+            joined,
+        };
         (!alone).then_some(trials)
     }
 
@@ -138,10 +150,14 @@ impl Trials {
         }
         trial.block = trial.block.min(seconds);
         self.run_in_block += 1;
-        if self.run_in_block >= block_length(trial.block) {
+        self.block_seconds += seconds;
+        let is_awake = trial.candidate.parameters.threads() <= 1
+            || self.block_seconds >= AWAKE_AFTER.0
+            || self.run_in_block >= AWAKE_AFTER.1;
+        if is_awake && self.run_in_block >= block_length(trial.block) {
             trial.times.push(trial.block);
             trial.block = f64::INFINITY;
-            self.run_in_block = 0;
+            (self.run_in_block, self.block_seconds) = (0, 0.0);
             self.position += 1;
         }
         if self.position == self.racing.len() {
@@ -319,6 +335,24 @@ mod tests {
         let candidates: Vec<_> =
             [1.0, 1.1, 1.2, 1.3, 1.4].into_iter().zip(1..).map(|(s, i)| made_up(i, s, 1.5)).collect();
         assert_eq!(race(&candidates, 0, &[0.4, 0.44, 0.48, 0.52, 0.3]).0, 4);
+    }
+
+    #[test]
+    fn workers_that_wake_up_do_not_decide() {
+        let candidates = [made_up(1, 40e-6, 1.5), made_up(2, 41e-6, 1.5)];
+        let mut trials = Trials::new(&candidates, 0, |_| true).unwrap();
+        let mut awake = 0.0;
+        while !trials.finished() {
+            let seconds = match trials.turn().parameters.threads() {
+                1 => 40e-6,
+                // Nobody helps for as long as it takes to wake up.
+                _ if awake < 150e-6 => 60e-6,
+                _ => 25e-6,
+            };
+            awake = if trials.turn().parameters.threads() == 1 { 0.0 } else { awake + seconds };
+            trials.record(seconds);
+        }
+        assert_eq!(trials.leader().parameters.threads(), 2);
     }
 
     #[test]

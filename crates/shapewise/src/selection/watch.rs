@@ -86,10 +86,20 @@ impl Watch {
     }
 
     fn expect(&self, seconds: f64) {
+        self.expected.store(seconds.to_bits(), Ordering::Relaxed);
+        self.time_some(seconds);
+    }
+
+    /// From now on times as many calls, of so many seconds each, as timing may cost.
+    pub fn time_some(&self, seconds: f64) {
         let longest = if self.every_call { 1.0 } else { LONGEST_PERIOD };
         let period = (*TIMING_COST / (TIMING_SHARE * seconds)).clamp(1.0, longest) as u32;
-        self.expected.store(seconds.to_bits(), Ordering::Relaxed);
         self.mask.store(period.next_power_of_two() - 1, Ordering::Relaxed);
+    }
+
+    /// From now on times every call.
+    pub fn time_all(&self) {
+        self.mask.store(0, Ordering::Relaxed);
     }
 
     /// Counts a call and says whether it is to be timed.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::cpu_lines::{PAD, Width};
-use super::cpu_passes::{Job, lane_count, single};
+use super::cpu_passes::{Job, lane_count, line_isa, single};
 use super::geometry::{Geometry, attributes};
 use super::plan::{Plan, across, recent_plans};
 use super::{FftKind, Rigor};
@@ -81,6 +81,7 @@ impl Kernel for Stockham {
             "cpu_columns.rs",
             "cpu_stages.rs",
             "cpu_tiles.rs",
+            "cpu_turned.rs",
             "cpu_radix.rs",
             "cpu_convolution.rs",
             "cpu_real.rs",
@@ -102,8 +103,8 @@ impl Kernel for Stockham {
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
         let geometry = Geometry::new(workload);
-        let lanes = lane_count(self.isa, geometry.double);
         let (points, contiguous) = line(&geometry);
+        let lanes = self.line_lanes(&geometry, points);
         let all = contiguous.then(|| recent_plans(points, lanes, attributes(workload).rigor));
         let variants: Vec<u32> = (0..all.as_ref().map_or(1, |all| all.len()) as u32).collect();
         // Below this a hand-over costs more than there is to share.
@@ -129,16 +130,25 @@ impl Kernel for Stockham {
         for (i, along) in geometry.axes.iter().enumerate() {
             let last = i + 1 == geometry.axes.len();
             let (n, contiguous) = if last { line(&geometry) } else { (along.n, along.output == 1) };
+            let own = if contiguous { self.line_lanes(&geometry, n) } else { lanes };
             let plan = match across(n) {
                 Some(radices) if !contiguous => Plan::Across(radices),
-                _ => plan_of(n, lanes, rigor, variant),
+                _ => plan_of(n, own, rigor, variant),
             };
-            let (per_point, mut passes) = work(&plan, n);
+            let (mut per_point, mut passes) = work(&plan, n);
+            // Narrower registers take as many times the instructions.
+            per_point *= lanes as f64 / own as f64;
+            if contiguous && matches!(plan, Plan::Across(_)) {
+                // Lanes without a line work for nothing, and lines are turned on their way in and out.
+                let lines = total / n as f64;
+                per_point *= (lines / lanes as f64).ceil() * lanes as f64 / lines;
+                passes += 2.0;
+            }
             if streamed && matches!(plan, Plan::Along(_)) {
                 passes += 1.0;
             }
             operations += share * per_point * total;
-            let numbers = scratch(&plan, n, lanes);
+            let numbers = scratch(&plan, n, own);
             // Scratch is read and written in the smallest cache that holds it.
             let set = numbers as f64 * number / 2.0;
             traffic = traffic + Traffic::pass(share * passes * 2.0 * number * total, set, &device.caches);
@@ -176,6 +186,15 @@ impl Kernel for Stockham {
         } else {
             Job::<f32>::new(call, &geometry, Width::of::<f32>(self.isa), rigor, variant).run()
         }
+    }
+}
+
+impl Stockham {
+    /// Lanes of the registers that work on lines of n neighbours. Real lines are transformed one by one.
+    fn line_lanes(&self, geometry: &Geometry, n: usize) -> usize {
+        let complex = matches!(geometry.kind, FftKind::Forward | FftKind::Inverse);
+        let lines = if complex { geometry.points() * geometry.repeats() / n.max(1) } else { 1 };
+        lane_count(line_isa(self.isa, n, geometry.double, lines), geometry.double)
     }
 }
 

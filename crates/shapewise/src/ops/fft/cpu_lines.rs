@@ -7,6 +7,7 @@ use super::cpu_radix::{Pair, dft2, dft4, dft8, dft16, mul};
 use super::cpu_stages::{
     Expecting, Number, Numbers, Packed, Past, Plain, Sink, Source, Stage, Turned, all_but_last, run, stages,
 };
+use super::cpu_turned::{Gather, Lines, Scatter};
 use super::plan::{Plan, Radices};
 use super::roots::root;
 use crate::backends::cpu::real::{RealTask, Vectors, prefetch};
@@ -436,7 +437,17 @@ impl<T: Number> Line<T> {
         scratch: *mut T,
     ) {
         let Self::Across(stages) = self else { return };
-        let lanes = width.lanes;
+        let Width { isa, lanes, .. } = width;
+        let (from, to) = (Lines { first: x, apart: apart[0], n }, Lines { first: y, apart: apart[1], n });
+        if count == lanes && from.can_turn(lanes) && to.can_turn(lanes) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                T::dispatch(isa, Gather { from, to: scratch });
+                packed(width, stages, n, scratch);
+                T::dispatch(isa, Scatter { from: scratch, to });
+            }
+            return;
+        }
         let places = |at: Numbers<T>, apart: isize| {
             (0..count).flat_map(move |lane| {
                 (0..n).map(move |row| {

@@ -23,6 +23,19 @@ pub(super) fn lane_count(isa: Isa, double: bool) -> usize {
     isa.register_bytes() / if double { 8 } else { 4 }
 }
 
+/// The instruction set for lines of n neighbours: the widest whose registers hold numbers of one line. Where the lines are as many
+/// as there are lanes each has a lane of its own, whatever its length.
+pub(super) fn line_isa(isa: Isa, n: usize, double: bool, lines: usize) -> Isa {
+    let fits = |isa: &Isa| {
+        let lanes = lane_count(*isa, double);
+        n.is_multiple_of(lanes) && n / lanes >= lanes
+    };
+    let narrower = if isa == Isa::Avx512 { Isa::Avx2 } else { isa };
+    let mut known = [isa, narrower, Isa::Portable].into_iter();
+    let own = lines >= lane_count(isa, double) || !is_smooth(n);
+    if own { isa } else { known.find(fits).unwrap_or(isa) }
+}
+
 /// What tables are kept by: points, instruction set, rigor and number of the plan.
 pub(super) type Key = (usize, Isa, Rigor, u32);
 
@@ -75,7 +88,7 @@ pub(super) fn single<T: Planned>(call: &Call<'_>, isa: Isa) -> Option<Result<(),
         return None;
     }
     let n = x.shape[0];
-    let width = Width::of::<T>(isa);
+    let width = Width::of::<T>(line_isa(isa, n, size_of::<T>() == 8, 1));
     let line = line::<T>(n, width, rigor, call.parameters.get(Knob::Plan).unwrap_or(0));
     if matches!(*line, Line::Across(_)) {
         return None;
@@ -184,8 +197,11 @@ impl<'a, T: Planned> Job<'a, T> {
         }
     }
 
-    fn line(&self, n: usize, variant: u32) -> Arc<Line<T>> {
-        line(n, self.width, self.rigor, variant)
+    /// The vectors for lines of n neighbours, and the tables of their plan.
+    fn line(&self, n: usize, lines: usize) -> (Width, Arc<Line<T>>) {
+        let isa = line_isa(self.width.isa, n, size_of::<T>() == 8, lines);
+        let width = if isa == self.width.isa { self.width } else { Width::of::<T>(isa) };
+        (width, line(n, width, self.rigor, self.variant))
     }
 
     fn numbers(&self, first: *mut T, stride: isize, scale: f64) -> Numbers<T> {
@@ -214,9 +230,9 @@ impl<'a, T: Planned> Job<'a, T> {
         let lines: usize = pass.others.iter().map(|a| a.size).product();
         let contiguous = pass.x.stride == 1 && pass.y.stride == 1;
         if !contiguous && is_smooth(pass.n) {
-            return self.groups(pass, &self.line(pass.n, ACROSS));
+            return self.groups(pass, &line(pass.n, self.width, self.rigor, ACROSS));
         }
-        let line = self.line(pass.n, self.variant);
+        let (width, line) = self.line(pass.n, lines);
         match &*line {
             Line::Across(_) => self.groups(pass, &line),
             Line::FourStep(step) if lines < self.threads || lines == 1 => {
@@ -224,13 +240,13 @@ impl<'a, T: Planned> Job<'a, T> {
                 self.four_step(pass, step, lines, middle)
             }
             _ => {
-                let each = line.scratch(self.width, pass.n);
+                let each = line.scratch(width, pass.n);
                 self.share(lines, each, &|task, scratch| {
                     let (x, y) = pass.line(task);
                     let next =
                         if task + 1 < lines { pass.line(task + 1).0.first } else { std::ptr::null_mut() };
                     // SAFETY: the line is one of the pass, and the scratch is as large as it says.
-                    unsafe { line.transform(self.width, pass.n, [x, y], next, scratch) };
+                    unsafe { line.transform(width, pass.n, [x, y], next, scratch) };
                 })
             }
         }
@@ -326,7 +342,7 @@ impl<'a, T: Planned> Job<'a, T> {
         let inverse = self.geometry.kind.is_inverse();
         let halved = n.is_multiple_of(2) && along.input == 1 && along.output == 1;
         let points = if halved { n / 2 } else { n };
-        let line = self.line(points, self.variant);
+        let (width, line) = self.line(points, 1);
         // Kept apart by kind: whole lines have no such roots.
         let roots = self
             .tables
@@ -360,7 +376,7 @@ impl<'a, T: Planned> Job<'a, T> {
             let at = |first: *mut T| Numbers { first, ..numbers };
             let transform = |x: *mut T, y: *mut T| {
                 // SAFETY: as below.
-                unsafe { line.transform(self.width, points, [at(x), at(y)], next, rest) };
+                unsafe { line.transform(width, points, [at(x), at(y)], next, rest) };
             };
             // SAFETY: the lines are valid, and the scratch has room for the numbers and for the transform.
             unsafe {
@@ -386,7 +402,7 @@ impl<'a, T: Planned> Job<'a, T> {
                 }
             }
         };
-        self.share(lines, own + line.scratch(self.width, points), &task)
+        self.share(lines, own + line.scratch(width, points), &task)
     }
 
     /// A single long line, forward, shared between the threads.

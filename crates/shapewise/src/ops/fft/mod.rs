@@ -18,6 +18,7 @@ mod cpu_reference;
 mod cpu_rustfft;
 mod cpu_stages;
 mod cpu_tiles;
+mod cpu_turned;
 mod geometry;
 mod plan;
 mod roots;

@@ -402,6 +402,43 @@ fn columns_are_transformed_like_lines() {
 }
 
 /// Every rigor gives the same transform, and more of it more to choose from.
+/// Lines shorter than a square of lanes go several at a time, each in a lane of its own, or through narrower registers.
+#[test]
+fn short_lines_of_a_batch_are_each_transformed() {
+    let of = |re: f64, im: f64| Complex::new(re as f32, im as f32);
+    each_kernel(|rt, name| {
+        for n in [1, 2, 3, 5, 6, 8, 12, 15, 20, 31, 48, 60] {
+            for lines in [1, 3, 4, 7, 8, 9, 16, 19, 33] {
+                // Lines lie two numbers further apart than they are long.
+                let x = numbers(lines * (n + 2), (n * lines) as u64);
+                let double = tensor(&x, &[lines, n + 2]).slice(1, 0, n, 1).unwrap();
+                let narrow: Vec<Complex<f32>> = x.iter().map(|x| of(x.re, x.im)).collect();
+                let single = Tensor::from_vec(narrow, &[lines, n + 2]).unwrap().slice(1, 0, n, 1).unwrap();
+                for inverse in [false, true] {
+                    let run =
+                        |x: &Tensor| if inverse { rt.ifft(x, &options()) } else { rt.fft(x, &options()) };
+                    let (Ok(y), Ok(z)) = (run(&double), run(&single)) else { continue };
+                    let (y, z) = (y.to_vec::<C>().unwrap(), z.to_vec::<Complex<f32>>().unwrap());
+                    for line in 0..lines {
+                        let turn = if inverse { 1.0 } else { -1.0 } * std::f64::consts::TAU / n as f64;
+                        let scale = if inverse { 1.0 / n as f64 } else { 1.0 };
+                        let x = &x[line * (n + 2)..][..n];
+                        let bin = |k: usize| {
+                            (0..n).map(|j| x[j] * C::cis(turn * (j * k % n) as f64)).sum::<C>() * scale
+                        };
+                        let truth: Vec<C> = (0..n).map(bin).collect();
+                        let at = line * n..(line + 1) * n;
+                        let z: Vec<C> =
+                            z[at.clone()].iter().map(|z| C::new(z.re.into(), z.im.into())).collect();
+                        assert!(distance(&y[at], &truth) < 1e-14, "{name} {n} × {lines}");
+                        assert!(distance(&z, &truth) < 1e-6, "{name} {n} × {lines}");
+                    }
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn rigor_adds_candidates_to_a_call() {
     let rt = runtime();

@@ -6,6 +6,8 @@ use super::super::ThreadPool;
 
 /// The least time of a sample: long against the clock and a hand-over.
 const SAMPLE: Duration = Duration::from_micros(if cfg!(test) { 20 } else { 400 });
+/// Runs that must all be long enough for a sample.
+const TRIES: usize = 3;
 /// A trial whose samples usually take this much longer than the best was disturbed.
 const DISTURBED: f64 = 1.1;
 
@@ -26,9 +28,9 @@ impl<'a> Trial<'a> {
         Self { threads, amount, work: Box::new(work), repeats: 1, samples: Vec::new() }
     }
 
-    /// Warms up and finds how many repeats make a sample.
+    /// Warms up and finds how many repeats make a sample. Threads that start and interruptions must not make few repeats look long.
     pub fn prepare(&mut self, pool: &ThreadPool) {
-        while self.time_of(self.repeats, pool) < SAMPLE && self.repeats < usize::MAX / 2 {
+        while (0..TRIES).any(|_| self.time_of(self.repeats, pool) < SAMPLE) && self.repeats < usize::MAX / 2 {
             self.repeats *= 2;
         }
     }
@@ -91,6 +93,18 @@ mod tests {
         trial.samples = vec![2.1, 2.0, 4.0];
         assert!(!trial.was_disturbed());
         drop(trial);
-        assert_eq!(repeated.map(AtomicUsize::into_inner), [2, 2]);
+        assert_eq!(repeated.map(AtomicUsize::into_inner), [TRIES + 1; 2]);
+    }
+
+    #[test]
+    fn a_slow_first_run_does_not_shorten_the_samples() {
+        let pool = ThreadPool::new(1);
+        let runs = AtomicUsize::new(0);
+        let mut trial = Trial::new(1, 1.0, |_, repeats| {
+            let slow = runs.fetch_add(1, Ordering::Relaxed) == 0 || repeats >= 8;
+            std::thread::sleep(if slow { SAMPLE } else { Duration::ZERO });
+        });
+        trial.prepare(&pool);
+        assert_eq!(trial.repeats, 8);
     }
 }
