@@ -283,6 +283,7 @@ impl Runner<'_> {
         }
         let device = runtime.device();
         let mut call = self.probe.call(workload, &self.candidate.parameters, device);
+        device.threads().rouse(self.candidate.parameters.threads());
         let start = Instant::now();
         for _ in 0..repeats {
             if let Err(failure) = run_caught(&self.candidate.kernel, &mut call) {

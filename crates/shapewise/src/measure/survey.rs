@@ -62,6 +62,7 @@ pub fn survey_some(
     let mut probe = Probe::new(workload, runtime.device())?;
     let mut time = |candidate: &Candidate, repeats: usize| -> Option<f64> {
         let mut call = probe.call(workload, &candidate.parameters, runtime.device());
+        runtime.device().threads().rouse(candidate.parameters.threads());
         let start = Instant::now();
         for _ in 0..repeats {
             run_caught(&candidate.kernel, &mut call).ok()?;
@@ -99,4 +100,30 @@ pub fn survey_some(
         }
     }
     Ok(out.into_iter().map(|(surveyed, _)| surveyed).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Tensor;
+
+    #[test]
+    fn the_wanted_are_timed_as_often_as_their_time_allows() {
+        let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+        let a = Tensor::full(1.0f32, &[12, 12]).unwrap();
+        let workload = rt.workloads(|rt| rt.matmul(&a, &a)).unwrap().remove(0);
+        let all = SurveyOptions { samples: 5, give_up: f64::INFINITY, ..SurveyOptions::default() };
+        let short = SurveyOptions { time: Duration::ZERO, ..all };
+        for (options, samples) in [(all, 5), (short, FEWEST_SAMPLES)] {
+            let every = survey(&rt, &workload, &options).unwrap();
+            assert!(every.iter().all(|s| s.samples.len() == samples && !s.given_up));
+            let wanted = |c: &Candidate| c.kernel.name().ends_with("_packed");
+            let some = survey_some(&rt, &workload, &options, wanted).unwrap();
+            let names = |list: &[Surveyed]| -> Vec<String> {
+                list.iter().map(|s| s.candidate.kernel.name().to_owned()).collect()
+            };
+            let expected: Vec<Surveyed> = every.into_iter().filter(|s| wanted(&s.candidate)).collect();
+            assert!(!some.is_empty() && names(&some) == names(&expected));
+        }
+    }
 }

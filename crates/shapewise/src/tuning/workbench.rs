@@ -114,6 +114,7 @@ fn launch(
     repeats: u32,
 ) -> Result<f64, String> {
     let mut call = probe.call(workload, &candidate.parameters, device);
+    device.threads().rouse(candidate.parameters.threads());
     let start = Instant::now();
     for _ in 0..repeats {
         match catch_unwind(AssertUnwindSafe(|| kernel.launch(&mut call))) {

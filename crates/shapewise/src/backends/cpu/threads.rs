@@ -22,6 +22,9 @@ const WAIT_SPIN: Duration = Duration::from_micros(50);
 /// How long a caller offers its core before it sleeps; long against the cost of waking it up.
 const WAIT_YIELD: Duration = Duration::from_millis(2);
 
+/// How long a measurement waits for threads to wake up.
+const ROUSED_WITHIN: Duration = Duration::from_millis(1);
+
 /// Bits of the state word that count open tasks; the rest is the generation, which 44 bits keep from coming
 /// round while a worker hesitates between reading and claiming.
 const OPEN_BITS: u32 = 20;
@@ -146,6 +149,19 @@ impl ThreadPool {
         if let Some(payload) = panic {
             resume_unwind(payload);
         }
+    }
+
+    /// Waits until so many threads are awake, a millisecond at most: a time taken after that does not contain their waking.
+    pub fn rouse(&self, threads: usize) {
+        let participants = threads.min(self.threads);
+        if participants <= 1 || INSIDE.get() {
+            return;
+        }
+        let awake = AtomicUsize::new(0);
+        self.run(participants, participants, &|_| {
+            awake.fetch_add(1, Ordering::Relaxed);
+            spin_until(ROUSED_WITHIN, || awake.load(Ordering::Relaxed) >= participants);
+        });
     }
 
     /// Starts the workers once; with fewer than wanted the run still completes, on fewer threads.

@@ -204,3 +204,18 @@ fn generations_never_reach_the_shutdown_state() {
     assert_eq!(next_generation((5 << OPEN_BITS) | 0x11), 6 << OPEN_BITS);
     assert_eq!(next_generation(SHUTDOWN - 1), 0);
 }
+
+#[test]
+fn roused_threads_all_take_part() {
+    let pool = ThreadPool::new(3);
+    for threads in [0, 1, 2, 3, 9] {
+        pool.rouse(threads);
+    }
+    // From inside a task there is nobody to wake, and nothing to wait for in vain.
+    pool.run(2, 2, &|_| pool.rouse(3));
+    let ran = AtomicUsize::new(0);
+    pool.run(3, 30, &|_| {
+        ran.fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!(ran.into_inner(), 30);
+}
