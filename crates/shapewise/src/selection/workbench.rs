@@ -139,7 +139,8 @@ mod tests {
             measured.map(|c| format!("{} {}", c.kernel.name(), c.parameters)).collect::<BTreeSet<_>>()
         };
         let before = measured(&all);
-        assert_eq!(before.len(), interrupted.trials, "{before:?}");
+        let refused = rt.selector().knowledge.refused(workload.key());
+        assert_eq!(before.len(), interrupted.trials, "{before:?}, refused: {refused:?}, {interrupted:?}");
         // One that was measured would be forgotten with its time.
         let wrong = all.iter().rfind(|c| c.measured.is_none()).unwrap().clone();
         rt.refuse(&workload, &wrong, "wrong answer");
