@@ -76,7 +76,7 @@ impl GuardedTrial {
         })?;
         // The judge may be any candidate.
         let longest = (0..self.task.candidates.len()).map(|p| self.limit_of(p)).max().unwrap_or(self.limit);
-        match answers.recv_timeout(longest) {
+        match wait(&answers, longest) {
             Ok(Answer::Ready(ready)) => ready.map(|()| Worker { points, answers }),
             _ => Err(Error::KernelFailed {
                 kernel: "what the others are compared with".into(),
@@ -103,7 +103,7 @@ impl Trial for GuardedTrial {
             self.task.device = Arc::new(CpuDevice::new(info, memory));
             self.start().map_err(|error| error.to_string())?
         };
-        let answer = worker.points.send(point).map(|()| worker.answers.recv_timeout(limit));
+        let answer = worker.points.send(point).map(|()| wait(&worker.answers, limit));
         match answer {
             Ok(Ok(Answer::Time(time))) => {
                 self.worker = Some(worker);
@@ -112,6 +112,15 @@ impl Trial for GuardedTrial {
             Ok(Err(RecvTimeoutError::Timeout)) => Err(format!("did not return within {limit:?}")),
             _ => Err("ended the thread that tried it".into()),
         }
+    }
+}
+
+/// Waits in two parts: the clock goes on while a machine sleeps or a process is stopped, and the first part may end before whoever
+/// is to answer has run again.
+fn wait<T>(answers: &Receiver<T>, limit: Duration) -> Result<T, RecvTimeoutError> {
+    match answers.recv_timeout(limit / 2) {
+        Err(RecvTimeoutError::Timeout) => answers.recv_timeout(limit / 2),
+        answer => answer,
     }
 }
 

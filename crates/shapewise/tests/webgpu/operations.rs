@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shapewise::backends::webgpu::{
-    Access, AdapterKind, DeviceKernel, Dispatch, Place, Plan, Shader, WebGpuCost, WebGpuDevice, WebGpuKernel,
-    WebGpuLimits, kernels_on, shared_device,
+    Access, AdapterKind, DeviceKernel, Dispatch, Overheads, Place, Plan, Shader, WebGpuCost, WebGpuDevice,
+    WebGpuKernel, WebGpuLimits, kernels_on, shared_device,
 };
 use shapewise::device::{BackendKind, Device};
 use shapewise::ops::quantize::{IntegerOptions, QuantType, Quantization};
@@ -223,6 +223,52 @@ fn a_runtime_placed_on_webgpu_computes_there_or_says_why_not() {
     assert!(rt.explain(product).unwrap().chosen.starts_with("webgpu::matmul::"));
     let refused = rt.sort(&a, -1, Order::Ascending).unwrap_err().to_string();
     assert!(refused.contains("only webgpu is allowed"), "{refused}");
+}
+
+/// Software takes part only where it is asked for, so the GPU's kernels are registered by hand; on hardware `Auto` does it.
+#[test]
+fn devices_compete_where_placement_is_automatic() {
+    let _alone = alone_with_the_shared_device();
+    if device().is_none() {
+        return;
+    }
+    let gpu = shared_device(true).unwrap();
+    let builder = Runtime::builder().placement(Placement::Auto).store(StoreLocation::Memory);
+    let rt = builder.exploration(1.0).build().unwrap();
+    let named = |rt: &Runtime, name: &str| {
+        rt.kernels().kernels(OperationKind::Matmul).iter().any(|k| k.name() == name)
+    };
+    for kernel in kernels_on(&gpu, shapewise::ops::matmul::webgpu::WEBGPU_KERNELS.iter().copied()).unwrap() {
+        if !named(&rt, kernel.name()) {
+            rt.kernels().register(kernel).unwrap();
+        }
+    }
+    let a = Tensor::from_vec((0..96 * 96u32).map(|i| f64::from(i % 17) as f32 - 8.0).collect(), &[96, 96])
+        .unwrap();
+    let product = |rt: &Runtime| rt.matmul(&a, &a);
+    let before = rt.explain(product).unwrap();
+    let of = |backend: &str| {
+        before.candidates.iter().filter(|c| c.kernel.starts_with(backend)).collect::<Vec<_>>()
+    };
+    let (on_cpu, on_gpu) = (of("cpu::"), of("webgpu::"));
+    assert!(!on_cpu.is_empty() && !on_gpu.is_empty());
+    // Operands go to the GPU and back, and nobody predicts less than that takes.
+    let Overheads { submit, upload, download, .. } = *gpu.overheads().unwrap();
+    let bytes = f64::from(96 * 96 * 4);
+    let least = submit + 2.0 * upload.seconds(bytes) + download.seconds(bytes);
+    for candidate in &on_gpu {
+        assert!(candidate.roofline.unwrap() > least, "{candidate:?}");
+    }
+    let only = Runtime::builder().placement(Placement::On(BackendKind::Cpu)).without_calibration();
+    let right = product(&only.build().unwrap()).unwrap().to_vec::<f32>().unwrap();
+    // Trials on either device give the answer, and so does each of the GPU's kernels when it is forced.
+    for _ in 0..100 {
+        assert_eq!(product(&rt).unwrap().to_vec::<f32>().unwrap(), right);
+    }
+    for candidate in on_gpu {
+        let forced = rt.with_kernel(&candidate.kernel).unwrap();
+        assert_eq!(product(&forced).unwrap().to_vec::<f32>().unwrap(), right, "{}", candidate.kernel);
+    }
 }
 
 /// Two layers in both directions.
