@@ -59,24 +59,46 @@ unsafe fn fill<T: Float, S: Lanes<T>, const A: usize, const B: usize>(
     s: S,
     roots: *const T,
     from: impl Source<T>,
-    (source, far): (*mut T, isize),
+    rows: (*mut T, isize),
     tile: Packed<T>,
 ) {
-    let zero = s.splat(T::ZERO);
-    for j in 0..B {
-        let mut x = [Pair { re: zero, im: zero }; A];
-        // SAFETY: j < B and i < A name rows of the stage and of the tile.
-        unsafe {
-            each!(i in A {
-                x[i] = from.read(s, source.wrapping_offset(far * (j + B * i) as isize));
-            });
-            dft::<T, S, A>(s, &mut x, &[]);
-            let roots = roots.add(2 * A * j);
-            each!(k in A {
-                let root = Pair { re: s.splat(*roots.add(2 * k)), im: s.splat(*roots.add(2 * k + 1)) };
-                tile.store(s, A * j + k, if k == 0 { x[k] } else { mul(s, x[k], root) });
-            });
+    // SAFETY: the caller's promise. The first transform's roots are all one.
+    unsafe {
+        fill_one::<T, S, A, B, false>(s, roots, from, rows, tile, 0);
+        for j in 1..B {
+            fill_one::<T, S, A, B, true>(s, roots, from, rows, tile, j);
         }
+    }
+}
+
+/// Transform `j` of them, with or without its roots.
+///
+/// # Safety
+/// As for `fill`, and j < B.
+#[inline(always)]
+unsafe fn fill_one<T: Float, S: Lanes<T>, const A: usize, const B: usize, const ROOTS: bool>(
+    s: S,
+    roots: *const T,
+    from: impl Source<T>,
+    (source, far): (*mut T, isize),
+    tile: Packed<T>,
+    j: usize,
+) {
+    let zero = s.splat(T::ZERO);
+    let mut x = [Pair { re: zero, im: zero }; A];
+    // SAFETY: j < B and i < A name rows of the stage and of the tile.
+    unsafe {
+        each!(i in A {
+            x[i] = from.read(s, source.wrapping_offset(far * (j + B * i) as isize));
+        });
+        dft::<T, S, A>(s, &mut x, &[]);
+        let roots = roots.add(2 * A * j);
+        each!(k in A {
+            if ROOTS && k > 0 {
+                x[k] = mul(s, x[k], Pair { re: s.splat(*roots.add(2 * k)), im: s.splat(*roots.add(2 * k + 1)) });
+            }
+            tile.store(s, A * j + k, x[k]);
+        });
     }
 }
 
