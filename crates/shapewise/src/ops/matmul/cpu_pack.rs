@@ -11,6 +11,10 @@ use crate::backends::cpu::simd::{Float, Lanes};
 /// The most lanes of any instruction set.
 const MAX_LANES: usize = 16;
 
+/// Panels that are copied together, where their steps are contiguous: lines that follow one another are fetched ahead,
+/// those of one panel lie a row apart.
+const SIDE_BY_SIDE: usize = 4;
+
 /// A part of a matrix that becomes a panel.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct Part<T> {
@@ -41,6 +45,15 @@ impl<T: Float> LanesTask<T> for PackPanels<T> {
     fn run<S: Lanes<T>>(self, s: S) {
         let mut part = self.part;
         let (mut left, mut panel) = (part.width, self.panels);
+        if part.across == 1 && self.width == 2 * S::LANES && self.pitch == self.width {
+            while left >= SIDE_BY_SIDE * self.width {
+                // SAFETY: whoever made the task gave a readable part and room for all panels, and so many are left.
+                unsafe { copy_panels(s, &part, panel, self.apart) };
+                part.at = part.at.wrapping_add(SIDE_BY_SIDE * self.width);
+                panel = panel.wrapping_add(SIDE_BY_SIDE * self.apart);
+                left -= SIDE_BY_SIDE * self.width;
+            }
+        }
         while left > 0 {
             part.width = self.width.min(left);
             // SAFETY: whoever made the task gave a readable part and room for all panels.
@@ -66,6 +79,25 @@ unsafe fn pack<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T, pitch
             transpose_steps(s, part, panel, pitch);
         } else {
             copy_elements(part, 0, panel, pitch);
+        }
+    }
+}
+
+/// The steps of [`SIDE_BY_SIDE`] panels are contiguous and whole.
+#[inline(always)]
+unsafe fn copy_panels<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panels: *mut T, apart: usize) {
+    let width = 2 * S::LANES;
+    for p in 0..part.depth {
+        let from = part.at.wrapping_offset(p as isize * part.along);
+        for panel in 0..SIDE_BY_SIDE {
+            let (from, to) =
+                (from.wrapping_add(panel * width), panels.wrapping_add(panel * apart + p * width));
+            // SAFETY: two whole vectors at both ends.
+            unsafe {
+                let (x, y) = (s.load(from), s.load(from.add(S::LANES)));
+                s.store(to, x);
+                s.store(to.add(S::LANES), y);
+            }
         }
     }
 }
@@ -130,7 +162,7 @@ unsafe fn transpose_steps<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *m
                 // SAFETY: LANES steps are left in each of the rows.
                 square[i] = unsafe { s.load(rows[i].wrapping_add(p)) };
             }
-            transpose(s, &mut square);
+            s.transpose(&mut square);
             let to = panel.wrapping_add(p * pitch + first);
             // The surplus of a narrow step is overwritten by the next ones, if the panel goes on that far.
             let overwrite = lanes == pitch && (p + S::LANES - 1) * pitch + S::LANES <= part.depth * pitch;
@@ -166,28 +198,6 @@ unsafe fn copy_elements<T: Float>(part: &Part<T>, first: usize, panel: *mut T, p
                 to.add(i).write(x);
             }
         }
-    }
-}
-
-/// Transposes a square of `LANES` rows: halves change places at each distance.
-#[inline(always)]
-fn transpose<T: Float, S: Lanes<T>>(s: S, square: &mut [S::V; MAX_LANES]) {
-    let mut distance = S::LANES / 2;
-    while distance > 0 {
-        let mut low = [T::ZERO; MAX_LANES];
-        for (i, low) in low.iter_mut().enumerate() {
-            *low = if i & distance == 0 { T::ONE } else { T::ZERO };
-        }
-        // SAFETY: the array has LANES elements or more.
-        let low = s.eq(unsafe { s.load(low.as_ptr()) }, s.splat(T::ONE));
-        for i in 0..S::LANES {
-            if i & distance == 0 {
-                let (x, y) = (square[i], square[i + distance]);
-                square[i] = s.select(low, x, s.butterfly(y, distance));
-                square[i + distance] = s.select(low, s.butterfly(x, distance), y);
-            }
-        }
-        distance /= 2;
     }
 }
 
@@ -235,6 +245,38 @@ mod tests {
                         check::<f32>(isa, width, depth, pitch, across, along);
                         check::<f64>(isa, width, depth, pitch, across, along);
                     }
+                }
+            }
+        }
+    }
+
+    /// Whole panels are copied side by side, the rest one by one, with gaps between panels.
+    fn check_neighbours<T: Real>(isa: Isa, width: usize, columns: usize) {
+        let (depth, along) = (5, columns + 3);
+        let data: Vec<T> = (0..depth * along).map(|i| T::from_f64(i as f64 + 1.0)).collect();
+        let apart = width * depth + 2;
+        let mut panels = vec![T::ZERO; columns.div_ceil(width) * apart];
+        let part = Part { at: data.as_ptr(), across: 1, along: along as isize, width: columns, depth };
+        T::run(isa, PackPanels { part, width, pitch: width, panels: panels.as_mut_ptr(), apart });
+        for p in 0..depth {
+            for j in 0..columns {
+                let found = panels[j / width * apart + p * width + j % width];
+                assert!(
+                    found == data[p * along + j],
+                    "{isa} {width} of {columns}, step {p} column {j}: {found}"
+                );
+            }
+        }
+        assert!(panels[apart - 2] == T::ZERO && panels[apart - 1] == T::ZERO, "gaps stay");
+    }
+
+    #[test]
+    fn neighbouring_panels_hold_what_the_matrix_holds() {
+        for &isa in Isa::available() {
+            for width in [4, 8, 12, 16, 32] {
+                for columns in [width, 4 * width, 4 * width + 1, 9 * width - 1] {
+                    check_neighbours::<f32>(isa, width, columns);
+                    check_neighbours::<f64>(isa, width, columns);
                 }
             }
         }

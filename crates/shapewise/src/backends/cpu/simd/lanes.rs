@@ -178,18 +178,24 @@ pub trait Lanes<T: Float>: Copy {
     /// If there are fewer.
     #[inline(always)]
     fn transpose(self, rows: &mut [Self::V]) {
-        let mut all = [T::ZERO; MAX_LANES * MAX_LANES];
-        for (i, row) in rows[..Self::LANES].iter().enumerate() {
-            // SAFETY: a row of the array has at least LANES elements.
-            unsafe { self.store(all[i * MAX_LANES..].as_mut_ptr(), *row) };
-        }
-        for (i, row) in rows[..Self::LANES].iter_mut().enumerate() {
-            let mut column = [T::ZERO; MAX_LANES];
-            for j in 0..Self::LANES {
-                column[j] = all[j * MAX_LANES + i];
+        let rows = &mut rows[..Self::LANES];
+        // Halves change places at each distance.
+        let mut distance = Self::LANES / 2;
+        while distance > 0 {
+            let mut low = [T::ZERO; MAX_LANES];
+            for (i, low) in low.iter_mut().enumerate() {
+                *low = if i & distance == 0 { T::ONE } else { T::ZERO };
             }
-            // SAFETY: as above.
-            *row = unsafe { self.load(column.as_ptr()) };
+            // SAFETY: the array has LANES elements or more.
+            let low = self.eq(unsafe { self.load(low.as_ptr()) }, self.splat(T::ONE));
+            for i in 0..Self::LANES {
+                if i & distance == 0 {
+                    let (x, y) = (rows[i], rows[i + distance]);
+                    rows[i] = self.select(low, x, self.butterfly(y, distance));
+                    rows[i + distance] = self.select(low, self.butterfly(x, distance), y);
+                }
+            }
+            distance /= 2;
         }
     }
 
