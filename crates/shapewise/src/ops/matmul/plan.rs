@@ -36,11 +36,17 @@ impl Sizes {
         Self { l1, l2, l3: caches.l3.unwrap_or(l2) }
     }
 
-    /// Steps of a right panel that take half of the first-level cache.
-    fn depth(&self, panel_bytes: usize) -> usize {
-        (self.l1 / 2 / panel_bytes).max(16)
+    /// Steps of a right panel. Beside left panels, which are asked for ahead, it may take three quarters of the
+    /// first-level cache; beside rows where they lie, half.
+    fn depth(&self, panel_bytes: usize, algorithm: Algorithm) -> usize {
+        let quarters = if matches!(algorithm, Algorithm::Packed | Algorithm::SplitK) { 3 } else { 2 };
+        (self.l1 / 4 * quarters / panel_bytes).max(16)
     }
 }
+
+/// Tiles below one another in a block of packed rows at most: shallow products write more than they read, and the
+/// next panel's lines of the result lie beside those of this one.
+const MOST_TILES: usize = 32;
 
 /// Sizes of blocks that a tuner asks for; `None` is what the caches suggest.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,7 +115,7 @@ impl Plan {
     ) -> Self {
         let (rows, vectors) = tile_shape(isa.register_bytes());
         let panel_bytes = vectors * isa.register_bytes();
-        let kc = blocks.depth.map_or(sizes.depth(panel_bytes), |depth| depth.max(16));
+        let kc = blocks.depth.map_or(sizes.depth(panel_bytes, algorithm), |depth| depth.max(16));
         let (k, threads) =
             if algorithm == Algorithm::SplitK { (g.k.div_ceil(threads), 1) } else { (g.k, threads) };
         let depth = k.div_ceil(k.div_ceil(kc));
@@ -117,7 +123,8 @@ impl Plan {
             Algorithm::Small => g.m,
             Algorithm::Panel => blocks.rows.unwrap_or(sizes.l2 / 2 / (depth * size)).max(2 * rows),
             Algorithm::Packed | Algorithm::SplitK => {
-                let most = blocks.rows.unwrap_or(sizes.l2 / 4 / (depth * size)).max(rows);
+                let own = (sizes.l2 / 4 / (depth * size)).min(MOST_TILES * rows);
+                let most = blocks.rows.unwrap_or(own).max(rows);
                 let count = g.m.div_ceil(most).next_multiple_of(threads);
                 g.m.div_ceil(count).max(rows)
             }
