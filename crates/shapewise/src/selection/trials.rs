@@ -10,8 +10,6 @@ const AT_ONCE: usize = 4;
 const AT_MOST: usize = 12;
 /// A candidate expected above this multiple of the leader is never tried.
 pub(crate) const HOPELESS: f64 = 2.0;
-/// An interval that begins below this multiple of the leader's time overlaps it: one truth in twenty lies below its interval.
-const NEARLY: f64 = 1.25;
 /// Rounds after which the lead is settled however close it is.
 const LAST_ROUND: usize = 15;
 /// Rounds that a leader has run before it is measured against those that wait: the first call may have been cold.
@@ -243,7 +241,7 @@ fn expected_loss(predicted: Prediction, lead: f64) -> f64 {
 
 /// Whether a candidate's interval reaches below `reach` and it is not hopeless beside a leader at `lead` seconds.
 fn may_beat(candidate: &Candidate, lead: f64, reach: f64) -> bool {
-    candidate.predicted.is_some_and(|p| p.low <= NEARLY * reach && p.seconds <= HOPELESS * lead)
+    candidate.predicted.is_some_and(|p| p.low <= reach && p.seconds <= HOPELESS * lead)
 }
 
 /// Calls are timed several times in a row and the shortest counts: switching kernels leaves cold caches, and a single
