@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 /// How long an idle worker looks for the next job before it parks: about twice what waking a parked one costs on a
 /// virtual machine (50 µs), so that looking never costs much more than it saves.
 const IDLE_SPIN: Duration = Duration::from_micros(100);
+/// How long it does so beside those that still work: a call that two threads share is seldom worth more.
+const LINGER: Duration = Duration::from_millis(2);
 /// How long a caller spins for started tasks before it offers its core to them.
 const WAIT_SPIN: Duration = Duration::from_micros(50);
 /// How long a caller offers its core before it sleeps; long against the cost of waking it up.
@@ -301,7 +303,7 @@ impl Shared {
         INSIDE.set(true);
         loop {
             let news = || self.has_news(index);
-            if !spin_until(self.idle_spin, news) {
+            if !self.linger(news) {
                 self.park(index, news);
             }
             let seen = self.announcement.state.load(Ordering::Acquire);
@@ -320,6 +322,21 @@ impl Shared {
                 // announced, and its caller stays in `run_round` until `finish` has counted the task.
                 let job = unsafe { &*job };
                 self.finish(self.run_tasks(job, generation, job.tasks - open));
+            }
+        }
+    }
+
+    /// Looks for news for a while; whether there is some. While others still work on a job the next one is near: whoever woke up too
+    /// late for this one, and slept again, would be too late for the next one as well.
+    fn linger(&self, news: impl Fn() -> bool) -> bool {
+        let start = Instant::now();
+        loop {
+            if spin_until(self.idle_spin, &news) {
+                return true;
+            }
+            let working = self.completion.unfinished.load(Ordering::Relaxed) > 0;
+            if !working || self.idle_spin.is_zero() || start.elapsed() > LINGER {
+                return false;
             }
         }
     }
