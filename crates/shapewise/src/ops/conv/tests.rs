@@ -104,11 +104,11 @@ fn check_unless_empty(rt: &Runtime, workload: &Workload) -> usize {
 #[test]
 fn infinities_stay_where_they_belong_and_small_kernels_are_not_transformed() {
     let rt = runtime();
-    let mut values = vec![1.0f32; 96 * 96];
+    let mut values = vec![1.0f32; 40 * 40];
     values[0] = f32::INFINITY;
-    let x = TensorView::from_slice(&values, &[1, 1, 96, 96]).unwrap();
-    let large = Tensor::full(0.125f32, &[1, 1, 31, 31]).unwrap();
-    let workload = ask(&rt, DType::F32, false, &[1, 1, 96, 96], &[1, 1, 31, 31], &ConvOptions::new());
+    let x = TensorView::from_slice(&values, &[1, 1, 40, 40]).unwrap();
+    let large = Tensor::full(0.5f32, &[1, 1, 15, 15]).unwrap();
+    let workload = ask(&rt, DType::F32, false, &[1, 1, 40, 40], &[1, 1, 15, 15], &ConvOptions::new());
     let mut forced = 0;
     for kernel in KERNELS.iter().filter(|k| k.name().ends_with("_fft")) {
         if kernel.supports(&workload, rt.device().info()).is_err() {
@@ -117,13 +117,9 @@ fn infinities_stay_where_they_belong_and_small_kernels_are_not_transformed() {
         let only = rt.with_kernel(kernel.name()).unwrap();
         let found = only.conv2d(x, &large, &ConvOptions::new()).unwrap().to_vec::<f32>().unwrap();
         assert_eq!(found[0].to_bits(), f32::INFINITY.to_bits(), "{}", kernel.name());
-        assert!(found[1..].iter().all(|y| (y - 120.125).abs() < 1e-3), "{}", kernel.name());
+        assert!(found[1..].iter().all(|y| (y - 112.5).abs() < 1e-3), "{}", kernel.name());
         let small = only.conv2d(x, &Tensor::full(0.5f32, &[1, 1, 3, 3]).unwrap(), &ConvOptions::new());
-        assert!(
-            small.unwrap_err().to_string().contains("an eighth of the products' operations"),
-            "{}",
-            kernel.name()
-        );
+        assert!(small.unwrap_err().to_string().contains("fewer operations"), "{}", kernel.name());
         forced += 1;
     }
     assert!(forced > 0);
