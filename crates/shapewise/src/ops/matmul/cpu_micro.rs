@@ -63,12 +63,12 @@ pub(in crate::ops) struct Target<T> {
     pub activation: Activation,
 }
 
-impl<T> Target<T> {
-    /// Whether sums are only written or added, in whole vectors.
+impl<T: Float> Target<T> {
+    /// Whether sums are only written or added, in whole vectors or by masks that cost nothing.
     #[inline(always)]
-    fn simple(&self, padded: usize) -> bool {
+    fn simple<S: Lanes<T>>(&self, padded: usize) -> bool {
         let plain = !matches!(self.activation, Activation::Relu | Activation::LeakyRelu { .. });
-        self.columns == padded && plain && (self.accumulate || self.bias.is_null())
+        (S::MASKS || self.columns == padded) && plain && (self.accumulate || self.bias.is_null())
     }
 
     #[inline(always)]
@@ -123,19 +123,18 @@ impl Access for Streamed {
     const FAR_RIGHT: bool = true;
 }
 
-/// Calls `$run::<…, rows, vectors>` for run-time numbers of rows and vectors. With registers of 64 bytes there are so
-/// many shapes that narrow panels are computed as wide ones. The conditions are constants where they can be: only
-/// tiles that fit the registers are compiled.
+/// Calls `$run::<…, rows, vectors>` for run-time numbers of rows and vectors. The conditions are constants where they can
+/// be: only tiles that fit the registers are compiled.
 macro_rules! dispatch {
-    ($t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $vectors:expr, $run:ident $arguments:tt) => {
+    ($t:ident, $s:ident, $access:ident, $masked:tt, $rows:expr, $vectors:expr, $run:ident $arguments:tt) => {
         dispatch!(@ $t, $s, $access, $masked, $rows, $vectors, $run, $arguments, 1 2 3 4 5 6 7 8 9 10 11 12)
     };
-    (@ $t:ident, $s:ident, $access:ident, $masked:literal, $rows:expr, $vectors:expr, $run:ident, $arguments:tt,
+    (@ $t:ident, $s:ident, $access:ident, $masked:tt, $rows:expr, $vectors:expr, $run:ident, $arguments:tt,
         $($r:literal)*) => {
         match $rows {
             // SAFETY: the caller's promise, passed on.
             $($r if const { $r <= tile_of::<$t, $s>().0 } => unsafe {
-                if const { !$masked && tile_of::<$t, $s>().0 < 12 } && $vectors == 1 {
+                if const { !$masked || $s::MASKS } && $vectors == 1 {
                     $run::<$t, $s, $access, $masked, $r, 1> $arguments;
                 } else if const { tile_of::<$t, $s>().1 == 2 } {
                     $run::<$t, $s, $access, $masked, $r, 2> $arguments;
@@ -161,10 +160,9 @@ pub(in crate::ops) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
     right: Right<T>,
     mut target: Target<T>,
 ) {
-    let (most_rows, most_vectors) = const { tile_of::<T, S>() };
-    let narrow = most_rows < 12 && target.columns <= S::LANES;
-    let vectors = if narrow { 1 } else { most_vectors };
-    let simple = target.simple(vectors * S::LANES);
+    let most_vectors = const { tile_of::<T, S>().1 };
+    let vectors = if target.columns <= S::LANES { 1 } else { most_vectors };
+    let simple = target.simple::<S>(vectors * S::LANES);
     let mut spill = Spill([const { MaybeUninit::uninit() }; MAX_TILE]);
     for (rows, count) in split.groups().into_iter().filter(|group| group.1 > 0) {
         let below = if A::PACKED_LEFT { (rows * k) as isize } else { left.rs.wrapping_mul(rows as isize) };
@@ -207,7 +205,7 @@ pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>, A: Access>(
 ) {
     let width = const { tile_of::<T, S>().1 * S::LANES };
     let panels = Target { columns: width, ..target };
-    let whole = if panels.simple(width) { target.columns / width } else { 0 };
+    let whole = if panels.simple::<S>(width) { target.columns / width } else { 0 };
     if whole > 0 {
         // SAFETY: the caller's promise, for these columns.
         unsafe { self::panels::<T, S, A>(s, split, k, left, right, panels, whole) };
@@ -218,8 +216,19 @@ pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>, A: Access>(
         let mut rest = Target { columns, ..target };
         rest.right(done);
         let right = Right { b: right.b.wrapping_add(done), ..right };
+        let vectors = columns.div_ceil(S::LANES);
         // SAFETY: the caller's promise, for these columns.
-        unsafe { strip(s, split, k, left, right, rest) };
+        unsafe {
+            if const { S::MASKS } && rest.simple::<S>(width) {
+                if columns == vectors * S::LANES {
+                    groups::<T, S, A, false>(s, split, k, left, right, rest, vectors, 1);
+                } else {
+                    groups::<T, S, A, true>(s, split, k, left, right, rest, vectors, 1);
+                }
+            } else {
+                strip(s, split, k, left, right, rest);
+            }
+        }
         done += columns;
     }
 }
@@ -233,18 +242,38 @@ pub(in crate::ops) unsafe fn panels<T: Float, S: Lanes<T>, A: Access>(
     s: S,
     split: Split,
     k: usize,
-    mut left: Left<T>,
+    left: Left<T>,
     right: Right<T>,
-    mut target: Target<T>,
+    target: Target<T>,
     whole: usize,
 ) {
     let vectors = const { tile_of::<T, S>().1 };
+    // SAFETY: the caller's promise.
+    unsafe { groups::<T, S, A, false>(s, split, k, left, right, target, vectors, whole) };
+}
+
+/// Tiles that are simply written, `across` side by side, those with the same number of rows in one call.
+///
+/// # Safety
+/// As for [`panels`]; only the columns of the target are read if `MASKED`.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+unsafe fn groups<T: Float, S: Lanes<T>, A: Access, const MASKED: bool>(
+    s: S,
+    split: Split,
+    k: usize,
+    mut left: Left<T>,
+    right: Right<T>,
+    mut target: Target<T>,
+    vectors: usize,
+    across: usize,
+) {
     for (rows, count) in split.groups() {
         let below = left.rs.wrapping_mul(rows as isize);
         // Small products have their result near anyway.
-        let grid = Grid { count, below, across: whole, far: false };
+        let grid = Grid { count, below, across, far: false };
         if count > 0 {
-            dispatch!(T, S, A, false, rows, vectors, tiles(s, grid, k, left, right, &target));
+            dispatch!(T, S, A, MASKED, rows, vectors, tiles(s, grid, k, left, right, &target));
         }
         left.a = left.a.wrapping_offset(below.wrapping_mul(count as isize));
         target.down(rows * count);
@@ -285,6 +314,10 @@ enum Write {
     Add,
     /// Stored past the caches.
     Stream,
+    /// The columns that exist are stored.
+    StoreFirst,
+    /// The same, added to what is there.
+    AddFirst,
 }
 
 /// How many tiles a call computes.
@@ -328,12 +361,19 @@ impl<T: Float, A: Access, const MASKED: bool, const R: usize, const V: usize> Ap
                 // SAFETY: whoever made the tiles gave valid operands and room for whole vectors.
                 unsafe {
                     let sums = multiply::<T, S, A, MASKED, R, V>(s, k, left, right, columns);
+                    let lanes = |j: usize| columns.saturating_sub(j * S::LANES).min(S::LANES);
                     match write {
-                        Write::Store => each(sums, c, rs, S::LANES, |at, sum| s.store(at, sum)),
+                        Write::Store => each(sums, c, rs, S::LANES, |at, _, sum| s.store(at, sum)),
                         Write::Add => {
-                            each(sums, c, rs, S::LANES, |at, sum| s.store(at, s.add(s.load(at), sum)));
+                            each(sums, c, rs, S::LANES, |at, _, sum| s.store(at, s.add(s.load(at), sum)));
                         }
-                        Write::Stream => each(sums, c, rs, S::LANES, |at, sum| s.stream(at, sum)),
+                        Write::Stream => each(sums, c, rs, S::LANES, |at, _, sum| s.stream(at, sum)),
+                        Write::StoreFirst => {
+                            each(sums, c, rs, S::LANES, |at, j, sum| s.store_first(at, sum, lanes(j)));
+                        }
+                        Write::AddFirst => each(sums, c, rs, S::LANES, |at, j, sum| {
+                            s.store_first(at, s.add(s.load_first(at, lanes(j)), sum), lanes(j));
+                        }),
                     }
                 }
                 right.b = right.b.wrapping_add(V * S::LANES);
@@ -355,12 +395,15 @@ unsafe fn tiles<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: u
     right: Right<T>,
     target: &Target<T>,
 ) {
+    let some = S::MASKS && target.columns < V * S::LANES;
     let write = match target {
         Target { stream: true, .. } => Write::Stream,
+        Target { accumulate: true, .. } if some => Write::AddFirst,
         Target { accumulate: true, .. } => Write::Add,
+        _ if some => Write::StoreFirst,
         _ => Write::Store,
     };
-    let (c, rs, columns) = (target.c, target.rs, V * S::LANES);
+    let (c, rs, columns) = (target.c, target.rs, target.columns);
     s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, access: PhantomData });
 }
 
@@ -379,7 +422,7 @@ unsafe fn spilled<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R:
     s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, access: PhantomData });
 }
 
-/// Calls `f` with every vector of a tile and its place.
+/// Calls `f` with every vector of a tile, its place and its number in the row.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
 fn each<T, V: Copy, const R: usize, const N: usize>(
@@ -387,11 +430,11 @@ fn each<T, V: Copy, const R: usize, const N: usize>(
     mut row: *mut T,
     rs: isize,
     lanes: usize,
-    f: impl Fn(*mut T, V),
+    f: impl Fn(*mut T, usize, V),
 ) {
     for i in 0..R {
         for j in 0..N {
-            f(row.wrapping_add(j * lanes), sums[i][j]);
+            f(row.wrapping_add(j * lanes), j, sums[i][j]);
         }
         row = row.wrapping_offset(rs);
     }

@@ -1,5 +1,6 @@
 //! AVX-512 (F, BW, DQ, VL): sixteen lanes of `f32`, eight of `f64`, masks in registers of their own.
-use super::{HalfLanes, Lanes, Simd, forward};
+use super::lanes::MAX_LANES;
+use super::{Apart, Float, HalfLanes, Lanes, Simd, avx512_moves as moves, forward};
 use half::{bf16, f16};
 #[allow(clippy::wildcard_imports)] // the intrinsics are named after their instructions
 use std::arch::x86_64::*;
@@ -34,15 +35,64 @@ const fn first_lanes(n: usize) -> u16 {
     if n >= 16 { u16::MAX } else { (1 << n) - 1 }
 }
 
+/// A function of its own for [`Lanes::apart`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+#[inline(never)]
+fn run_apart<T: Float, K: Apart<T>>(s: Avx512, task: K)
+where
+    Avx512: Lanes<T>,
+{
+    task.run(s);
+}
+
 macro_rules! lanes {
     ($t:ident, $v:ident, $m:ident, $n:literal,
      splat $set1:ident, load $loadu:ident, load_first $maskz_loadu:ident, store $storeu:ident,
      store_first $mask_storeu:ident, stream $stream:ident, select $blend:ident, cmp $cmp:ident, first $cvt:ident,
-     butterfly $butterfly:ident; $($forward:tt)*) => {
-                impl Lanes<$t> for Avx512 {
+     butterfly $butterfly:ident, order $order:ident, unzip $unzip:ident, zip $zip:ident, transpose $transpose:ident,
+     load_turned $load_turned:ident, pick $pick:ident, pick_half $pick_half:ident; $($forward:tt)*) => {
+        impl Lanes<$t> for Avx512 {
             type V = $v;
             type M = $m;
             const LANES: usize = $n;
+            const MASKS: bool = true;
+            const ORDER: [u8; MAX_LANES] = moves::$order;
+
+            #[inline(always)]
+            fn apart<K: Apart<$t>>(self, task: K) {
+                // SAFETY: the token proves that the CPU has the instructions.
+                unsafe { run_apart(self, task) };
+            }
+            #[inline(always)]
+            fn unzip(self, a: $v, b: $v) -> ($v, $v) {
+                // SAFETY: the token proves that the CPU has the instructions.
+                unsafe { moves::$unzip(a, b) }
+            }
+            #[inline(always)]
+            fn zip(self, even: $v, odd: $v) -> ($v, $v) {
+                // SAFETY: the token proves that the CPU has the instructions.
+                unsafe { moves::$zip(even, odd) }
+            }
+            #[inline(always)]
+            fn transpose(self, rows: &mut [$v]) {
+                // SAFETY: the token proves that the CPU has the instructions.
+                unsafe { moves::$transpose(rows) };
+            }
+            #[inline(always)]
+            unsafe fn load_turned(self, from: *const $t, step: usize, columns: &mut [$v]) {
+                // SAFETY: the caller lets us read these rows.
+                unsafe { moves::$load_turned(from, step, columns) };
+            }
+            #[inline(always)]
+            unsafe fn pick(self, from: *const $t, at: *const u32) -> $v {
+                // SAFETY: the caller lets us read these indices and their elements.
+                unsafe { moves::$pick(from, at) }
+            }
+            #[inline(always)]
+            unsafe fn pick_half(self, from: *const $t, at: *const u32) -> $v {
+                // SAFETY: the caller lets us read these indices and their elements.
+                unsafe { moves::$pick_half(from, at) }
+            }
 
             #[inline(always)]
             fn splat(self, x: $t) -> $v {
@@ -140,7 +190,9 @@ lanes! {
     f32, __m512, __mmask16, 16,
     splat _mm512_set1_ps, load _mm512_loadu_ps, load_first _mm512_maskz_loadu_ps, store _mm512_storeu_ps,
     store_first _mm512_mask_storeu_ps, stream _mm512_stream_ps, select _mm512_mask_blend_ps,
-    cmp _mm512_cmp_ps_mask, first _mm512_cvtss_f32, butterfly butterfly_ps;
+    cmp _mm512_cmp_ps_mask, first _mm512_cvtss_f32, butterfly butterfly_ps,
+    order ORDER_PS, unzip unzip_ps, zip zip_ps, transpose transpose_ps, load_turned load_turned_ps,
+    pick pick_ps, pick_half pick_half_ps;
     add(a, b) = _mm512_add_ps;
     sub(a, b) = _mm512_sub_ps;
     mul(a, b) = _mm512_mul_ps;
@@ -164,7 +216,9 @@ lanes! {
     f64, __m512d, __mmask8, 8,
     splat _mm512_set1_pd, load _mm512_loadu_pd, load_first _mm512_maskz_loadu_pd, store _mm512_storeu_pd,
     store_first _mm512_mask_storeu_pd, stream _mm512_stream_pd, select _mm512_mask_blend_pd,
-    cmp _mm512_cmp_pd_mask, first _mm512_cvtsd_f64, butterfly butterfly_pd;
+    cmp _mm512_cmp_pd_mask, first _mm512_cvtsd_f64, butterfly butterfly_pd,
+    order ORDER_PD, unzip unzip_pd, zip zip_pd, transpose transpose_pd, load_turned load_turned_pd,
+    pick pick_pd, pick_half pick_half_pd;
     add(a, b) = _mm512_add_pd;
     sub(a, b) = _mm512_sub_pd;
     mul(a, b) = _mm512_mul_pd;
@@ -304,16 +358,42 @@ impl HalfLanes for Avx512 {
     #[inline(always)]
     unsafe fn load_bf16(self, at: *const bf16) -> __m512 {
         // SAFETY: the caller lets us read 16 elements of 2 bytes.
-        unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
-        }
+        unsafe { widen_bf16(_mm256_loadu_si256(at.cast())) }
     }
     #[inline(always)]
     unsafe fn store_bf16(self, at: *mut bf16, v: __m512) {
         // SAFETY: the caller lets us write 16 elements of 2 bytes.
         unsafe { _mm256_storeu_si256(at.cast(), round_to_bf16(v)) }
     }
+    #[inline(always)]
+    unsafe fn load_f16_first(self, at: *const f16, n: usize) -> __m512 {
+        // SAFETY: the mask keeps the load to n elements.
+        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), at.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16_first(self, at: *mut f16, v: __m512, n: usize) {
+        // SAFETY: the mask keeps the store to n elements.
+        unsafe {
+            let halves = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v);
+            _mm256_mask_storeu_epi16(at.cast(), first_lanes(n), halves);
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16_first(self, at: *const bf16, n: usize) -> __m512 {
+        // SAFETY: the mask keeps the load to n elements.
+        unsafe { widen_bf16(_mm256_maskz_loadu_epi16(first_lanes(n), at.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16_first(self, at: *mut bf16, v: __m512, n: usize) {
+        // SAFETY: the mask keeps the store to n elements.
+        unsafe { _mm256_mask_storeu_epi16(at.cast(), first_lanes(n), round_to_bf16(v)) }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn widen_bf16(halves: __m256i) -> __m512 {
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
 }
 
 /// Rounds to the nearest bfloat, ties to even; a NaN stays one.

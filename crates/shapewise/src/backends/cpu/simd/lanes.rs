@@ -17,6 +17,8 @@ pub trait Lanes<T: Float>: Copy {
     const LANES: usize;
     /// Whether `mul_add` rounds once.
     const FUSED: bool = true;
+    /// Whether reading and writing the first few lanes costs no more than all of them.
+    const MASKS: bool = false;
 
     /// Every lane `x`.
     fn splat(self, x: T) -> Self::V;

@@ -46,6 +46,8 @@ mod portable;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_moves;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(test)]

@@ -256,6 +256,44 @@ macro_rules! tests_for {
                 }
             }
 
+            struct Pairs;
+            impl Test for Pairs {
+                fn test<S: Simd>(&self, s: S) {
+                    pairs::<S>(s);
+                }
+            }
+            fn pairs<S: Lanes<$t>>(s: S) {
+                let all: Vec<$t> = (0..2 * S::LANES).map(|i| i as $t).collect();
+                // SAFETY: there are twice LANES elements.
+                let (a, b) = unsafe { (s.load(all.as_ptr()), s.load(all.as_ptr().add(S::LANES))) };
+                let (even, odd) = s.unzip(a, b);
+                let (evens, odds) = (to_vec::<$t, S>(s, even), to_vec::<$t, S>(s, odd));
+                for (lane, &pair) in S::ORDER[..S::LANES].iter().enumerate() {
+                    assert_eq!(
+                        [evens[lane], odds[lane]],
+                        [2 * pair, 2 * pair + 1].map(|i| i as $t),
+                        "{lane}"
+                    );
+                    assert_eq!(
+                        usize::from(S::ORDER[S::LANES - 1 - lane] + pair),
+                        S::LANES - 1,
+                        "mirror of {lane}"
+                    );
+                }
+                let (c, d) = s.zip(even, odd);
+                assert_eq!(to_vec::<$t, S>(s, c)[..S::LANES], all[..S::LANES]);
+                assert_eq!(to_vec::<$t, S>(s, d)[..S::LANES], all[S::LANES..]);
+                let square: Vec<$t> = (0..S::LANES * S::LANES).map(|i| i as $t).collect();
+                // SAFETY: the square has LANES rows.
+                let rows = (0..S::LANES).map(|i| unsafe { s.load(square.as_ptr().add(i * S::LANES)) });
+                let mut rows: Vec<_> = rows.collect();
+                s.transpose(&mut rows);
+                for (j, &column) in rows.iter().enumerate() {
+                    let found = to_vec::<$t, S>(s, column);
+                    assert!((0..S::LANES).all(|i| found[i] == square[i * S::LANES + j]), "column {j}");
+                }
+            }
+
             struct Folds;
             impl Test for Folds {
                 fn test<S: Simd>(&self, s: S) {
@@ -314,6 +352,7 @@ macro_rules! tests_for {
                 on_all(&Masks);
                 on_all(&Memory);
                 on_all(&Turned);
+                on_all(&Pairs);
                 on_all(&Folds);
                 on_all(&Powers);
             }
