@@ -1,7 +1,7 @@
 //! Buffers that treat every contestant alike: aligned, in huge pages when large, at staggered page offsets.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 
 const HUGE_PAGE: usize = 2 << 20;
@@ -24,14 +24,17 @@ impl Buffer {
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { 4096 };
         let layout = Layout::from_size_align(bytes, align).expect("sizes are limited when the list is read");
         // SAFETY: the layout's size is not zero.
-        let block = unsafe { alloc_zeroed(layout) };
+        let block = unsafe { alloc(layout) };
         if block.is_null() {
             handle_alloc_error(layout);
         }
         if align == HUGE_PAGE {
+            // Before anything is written: pages that are there already stay small.
             // SAFETY: the range lies within the block just allocated; the advice changes no contents.
             unsafe { libc::madvise(block.cast(), bytes & !(HUGE_PAGE - 1), libc::MADV_HUGEPAGE) };
         }
+        // SAFETY: the block has so many bytes.
+        unsafe { block.write_bytes(0, bytes) };
         // SAFETY: the block has `offset` bytes before `len` elements.
         let start = unsafe { block.add(offset) }.cast();
         Self { block, layout, start, len }

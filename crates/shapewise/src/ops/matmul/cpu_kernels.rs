@@ -186,7 +186,7 @@ pub(super) fn thread_space(workload: &Workload, device: &DeviceInfo) -> Paramete
     ParameterSpace::single().axis(Knob::Threads, if device.threads > 1 { &values } else { &values[..1] })
 }
 
-/// Whether the result is too large for the caches and every row of it starts a line.
+/// Whether the result may be too large for the caches and every row of it starts a line.
 fn can_stream(workload: &Workload, device: &DeviceInfo) -> bool {
     let c = &workload.outputs()[0];
     let size = c.dtype.size();
@@ -195,7 +195,9 @@ fn can_stream(workload: &Workload, device: &DeviceInfo) -> bool {
     let g = products.first();
     let late =
         !matches!(g.epilogue.activation, Activation::None | Activation::Relu | Activation::LeakyRelu { .. });
-    c.aligned && lines && g.c_cs == 1 && !late && c.bytes() > device.caches.l3.unwrap_or(usize::MAX) / 4
+    // The last cache may be shared with others, as on a virtual machine, which is told all of it.
+    let near = Sizes::of(device);
+    c.aligned && lines && g.c_cs == 1 && !late && c.bytes() > (near.l3 / 4).min(8 * near.l2)
 }
 
 /// What all products of a call have in common.

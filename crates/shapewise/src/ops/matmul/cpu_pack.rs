@@ -6,10 +6,7 @@
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use super::cpu_problem::LanesTask;
-use crate::backends::cpu::simd::{Float, Lanes};
-
-/// The most lanes of any instruction set.
-const MAX_LANES: usize = 16;
+use crate::backends::cpu::simd::{Float, Lanes, MAX_LANES};
 
 /// Panels that are copied together, where their steps are contiguous: lines that follow one another are fetched ahead,
 /// those of one panel lie a row apart.
@@ -158,11 +155,8 @@ unsafe fn transpose_steps<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *m
         let mut p = 0;
         while p < whole {
             let mut square = [s.splat(T::ZERO); MAX_LANES];
-            for i in 0..S::LANES {
-                // SAFETY: LANES steps are left in each of the rows.
-                square[i] = unsafe { s.load(rows[i].wrapping_add(p)) };
-            }
-            s.transpose(&mut square);
+            // SAFETY: LANES steps are left in each of the rows.
+            unsafe { s.load_columns(&rows, p, &mut square) };
             let to = panel.wrapping_add(p * pitch + first);
             // The surplus of a narrow step is overwritten by the next ones, if the panel goes on that far.
             let overwrite = lanes == pitch && (p + S::LANES - 1) * pitch + S::LANES <= part.depth * pitch;

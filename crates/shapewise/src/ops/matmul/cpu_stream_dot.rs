@@ -183,6 +183,7 @@ unsafe fn pass<W: Stored, S: Reads<W>, const R: usize, const C: usize>(
 
 /// Adds the products of `steps` steps from step `p` on.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
 unsafe fn block<W: Stored, S: Reads<W>, const R: usize, const C: usize>(
     s: S,
     job: &Job<W>,
@@ -195,13 +196,13 @@ unsafe fn block<W: Stored, S: Reads<W>, const R: usize, const C: usize>(
     macro_rules! step {
         ($row:expr, $column:expr) => {{
             let mut a = [s.splat(W::Wide::ZERO); R];
-            for (i, a) in a.iter_mut().enumerate() {
-                *a = $row(rows.wrapping_add(i * S::LANES));
+            for i in 0..R {
+                a[i] = $row(rows.wrapping_add(i * S::LANES));
             }
             for j in 0..C {
                 let y = $column(at.wrapping_offset(j as isize * job.cs));
-                for (x, a) in x.iter_mut().zip(a) {
-                    x[j] = s.mul_add(a, y, x[j]);
+                for i in 0..R {
+                    x[i][j] = s.mul_add(a[i], y, x[i][j]);
                 }
             }
         }};

@@ -145,6 +145,7 @@ unsafe fn groups<W: Stored, S: Reads<W>>(s: S, tile: &Tile<W>, start: &Start<W::
 /// # Safety
 /// The tile can be read; `rows` has `R` elements for each of its steps, `sums` `V` vectors for each row.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
 pub(super) unsafe fn group<W: Stored, S: Reads<W>, const R: usize, const V: usize>(
     s: S,
     tile: &Tile<W>,
@@ -154,30 +155,34 @@ pub(super) unsafe fn group<W: Stored, S: Reads<W>, const R: usize, const V: usiz
 ) {
     let mut x = [[s.splat(W::Wide::ZERO); V]; R];
     if !first {
-        for (i, x) in x.as_flattened_mut().iter_mut().enumerate() {
-            // SAFETY: the sums of the group follow one another.
-            *x = unsafe { s.load(sums.add(i * S::LANES)) };
+        for i in 0..R {
+            for j in 0..V {
+                // SAFETY: the sums of the group follow one another.
+                x[i][j] = unsafe { s.load(sums.add((i * V + j) * S::LANES)) };
+            }
         }
     }
     let mut at = tile.at;
     for _ in 0..tile.steps {
         let mut y = [s.splat(W::Wide::ZERO); V];
-        for (j, y) in y.iter_mut().enumerate() {
+        for j in 0..V {
             // SAFETY: a step of the tile has `V` vectors.
-            *y = unsafe { s.read(at.add(j * S::LANES)) };
+            y[j] = unsafe { s.read(at.add(j * S::LANES)) };
         }
-        for (i, x) in x.iter_mut().enumerate() {
+        for i in 0..R {
             // SAFETY: a step of the packed rows has `R` elements.
             let a = s.splat(unsafe { *rows.add(i) });
-            for (x, y) in x.iter_mut().zip(y) {
-                *x = s.mul_add(a, y, *x);
+            for j in 0..V {
+                x[i][j] = s.mul_add(a, y[j], x[i][j]);
             }
         }
         at = at.wrapping_offset(tile.rs);
         rows = rows.wrapping_add(R);
     }
-    for (i, x) in x.as_flattened().iter().enumerate() {
-        // SAFETY: as above.
-        unsafe { s.store(sums.add(i * S::LANES), *x) };
+    for i in 0..R {
+        for j in 0..V {
+            // SAFETY: as above.
+            unsafe { s.store(sums.add((i * V + j) * S::LANES), x[i][j]) };
+        }
     }
 }

@@ -50,7 +50,7 @@ macro_rules! lanes {
      splat $set1:ident, load $loadu:ident, load_first $maskz_loadu:ident, store $storeu:ident,
      store_first $mask_storeu:ident, stream $stream:ident, select $blend:ident, cmp $cmp:ident, first $cvt:ident,
      butterfly $butterfly:ident, order $order:ident, unzip $unzip:ident, zip $zip:ident, transpose $transpose:ident,
-     load_turned $load_turned:ident, pick $pick:ident, pick_half $pick_half:ident; $($forward:tt)*) => {
+     load_turned $load_turned:ident, load_columns $load_columns:ident, pick $pick:ident, pick_half $pick_half:ident; $($forward:tt)*) => {
         impl Lanes<$t> for Avx512 {
             type V = $v;
             type M = $m;
@@ -82,6 +82,11 @@ macro_rules! lanes {
             unsafe fn load_turned(self, from: *const $t, step: usize, columns: &mut [$v]) {
                 // SAFETY: the caller lets us read these rows.
                 unsafe { moves::$load_turned(from, step, columns) };
+            }
+            #[inline(always)]
+            unsafe fn load_columns(self, places: &[*const $t; MAX_LANES], offset: usize, columns: &mut [$v]) {
+                // SAFETY: the caller lets us read from these places.
+                unsafe { moves::$load_columns(places, offset, columns) };
             }
             #[inline(always)]
             unsafe fn pick(self, from: *const $t, at: *const u32) -> $v {
@@ -191,7 +196,7 @@ lanes! {
     splat _mm512_set1_ps, load _mm512_loadu_ps, load_first _mm512_maskz_loadu_ps, store _mm512_storeu_ps,
     store_first _mm512_mask_storeu_ps, stream _mm512_stream_ps, select _mm512_mask_blend_ps,
     cmp _mm512_cmp_ps_mask, first _mm512_cvtss_f32, butterfly butterfly_ps,
-    order ORDER_PS, unzip unzip_ps, zip zip_ps, transpose transpose_ps, load_turned load_turned_ps,
+    order ORDER_PS, unzip unzip_ps, zip zip_ps, transpose transpose_ps, load_turned load_turned_ps, load_columns load_columns_ps,
     pick pick_ps, pick_half pick_half_ps;
     add(a, b) = _mm512_add_ps;
     sub(a, b) = _mm512_sub_ps;
@@ -217,7 +222,7 @@ lanes! {
     splat _mm512_set1_pd, load _mm512_loadu_pd, load_first _mm512_maskz_loadu_pd, store _mm512_storeu_pd,
     store_first _mm512_mask_storeu_pd, stream _mm512_stream_pd, select _mm512_mask_blend_pd,
     cmp _mm512_cmp_pd_mask, first _mm512_cvtsd_f64, butterfly butterfly_pd,
-    order ORDER_PD, unzip unzip_pd, zip zip_pd, transpose transpose_pd, load_turned load_turned_pd,
+    order ORDER_PD, unzip unzip_pd, zip zip_pd, transpose transpose_pd, load_turned load_turned_pd, load_columns load_columns_pd,
     pick pick_pd, pick_half pick_half_pd;
     add(a, b) = _mm512_add_pd;
     sub(a, b) = _mm512_sub_pd;

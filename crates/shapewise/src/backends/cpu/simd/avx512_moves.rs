@@ -85,7 +85,50 @@ pub(super) fn transpose_pd(rows: &mut [__m512d]) {
     [r[1], r[3], r[5], r[7]] = exchange_quarters!(_mm512_shuffle_f64x2, a.1, b.1, c.1, d.1);
 }
 
-/// `Lanes::load_turned`: quarters of registers meet on the way from memory, which takes no instruction that crosses them.
+/// Sixteen rows as columns. Quarters of registers meet on the way from memory, which takes no instruction that crosses them.
+macro_rules! load_sixteen {
+    ($columns:ident, $at:ident, $row:ident, [$($a:literal)*], [$($b:literal)*], [$($c:literal)*], [$($d:literal)*]) => {
+        for $at in [0, 4, 8, 12] {
+            let a = quarters_ps!($at, $row, $($a)*);
+            let b = quarters_ps!($at, $row, $($b)*);
+            let c = quarters_ps!($at, $row, $($c)*);
+            let d = quarters_ps!($at, $row, $($d)*);
+            [$columns[$at], $columns[$at + 1], $columns[$at + 2], $columns[$at + 3]] = turn_quarters!(a, b, c, d);
+        }
+    };
+}
+
+/// Four elements of each of four rows.
+macro_rules! quarters_ps {
+    ($at:ident, $row:ident, $a:literal $b:literal $c:literal $d:literal) => {{
+        let v = _mm512_castps128_ps512(_mm_loadu_ps($row!($a).wrapping_add($at)));
+        let v = _mm512_insertf32x4::<1>(v, _mm_loadu_ps($row!($b).wrapping_add($at)));
+        let v = _mm512_insertf32x4::<2>(v, _mm_loadu_ps($row!($c).wrapping_add($at)));
+        _mm512_insertf32x4::<3>(v, _mm_loadu_ps($row!($d).wrapping_add($at)))
+    }};
+}
+
+/// The same for eight rows.
+macro_rules! load_eight {
+    ($columns:ident, $at:ident, $row:ident, [$($a:literal)*], [$($b:literal)*]) => {
+        for $at in [0, 2, 4, 6] {
+            let (a, b) = (quarters_pd!($at, $row, $($a)*), quarters_pd!($at, $row, $($b)*));
+            ($columns[$at], $columns[$at + 1]) = unzip_pd(a, b);
+        }
+    };
+}
+
+/// Two elements of each of four rows.
+macro_rules! quarters_pd {
+    ($at:ident, $row:ident, $a:literal $b:literal $c:literal $d:literal) => {{
+        let v = _mm512_castpd128_pd512(_mm_loadu_pd($row!($a).wrapping_add($at)));
+        let v = _mm512_insertf64x2::<1>(v, _mm_loadu_pd($row!($b).wrapping_add($at)));
+        let v = _mm512_insertf64x2::<2>(v, _mm_loadu_pd($row!($c).wrapping_add($at)));
+        _mm512_insertf64x2::<3>(v, _mm_loadu_pd($row!($d).wrapping_add($at)))
+    }};
+}
+
+/// `Lanes::load_turned`.
 ///
 /// # Safety
 /// Sixteen rows of sixteen elements, `step` apart, can be read.
@@ -93,30 +136,13 @@ pub(super) fn transpose_pd(rows: &mut [__m512d]) {
 #[target_feature(enable = "avx512f,avx512dq")]
 pub(super) unsafe fn load_turned_ps(from: *const f32, step: usize, columns: &mut [__m512]) {
     let columns: &mut [__m512; 16] = (&mut columns[..16]).try_into().expect("sixteen columns");
-    // SAFETY: the caller lets us read these rows.
-    unsafe {
-        macro_rules! quarters {
-            ($row:literal, $at:expr) => {{
-                let from = from.add($row * step + $at);
-                let v = _mm512_castps128_ps512(_mm_loadu_ps(from));
-                let v = _mm512_insertf32x4::<1>(v, _mm_loadu_ps(from.add(2 * step)));
-                let v = _mm512_insertf32x4::<2>(v, _mm_loadu_ps(from.add(4 * step)));
-                _mm512_insertf32x4::<3>(v, _mm_loadu_ps(from.add(6 * step)))
-            }};
-        }
-        macro_rules! four {
-            ($at:literal) => {
-                let (a, b) = (quarters!(0, $at), quarters!(1, $at));
-                let (c, d) = (quarters!(8, $at), quarters!(9, $at));
-                [columns[$at], columns[$at + 1], columns[$at + 2], columns[$at + 3]] =
-                    turn_quarters!(a, b, c, d);
-            };
-        }
-        four!(0);
-        four!(4);
-        four!(8);
-        four!(12);
+    macro_rules! row {
+        ($i:literal) => {
+            from.wrapping_add($i * step)
+        };
     }
+    // SAFETY: the caller lets us read these rows.
+    unsafe { load_sixteen!(columns, at, row, [0 2 4 6], [1 3 5 7], [8 10 12 14], [9 11 13 15]) };
 }
 
 /// `Lanes::load_turned`.
@@ -127,27 +153,47 @@ pub(super) unsafe fn load_turned_ps(from: *const f32, step: usize, columns: &mut
 #[target_feature(enable = "avx512f,avx512dq")]
 pub(super) unsafe fn load_turned_pd(from: *const f64, step: usize, columns: &mut [__m512d]) {
     let columns: &mut [__m512d; 8] = (&mut columns[..8]).try_into().expect("eight columns");
-    // SAFETY: the caller lets us read these rows.
-    unsafe {
-        macro_rules! quarters {
-            ($row:literal, $at:expr) => {{
-                let from = from.add($row * step + $at);
-                let v = _mm512_castpd128_pd512(_mm_loadu_pd(from));
-                let v = _mm512_insertf64x2::<1>(v, _mm_loadu_pd(from.add(step)));
-                let v = _mm512_insertf64x2::<2>(v, _mm_loadu_pd(from.add(2 * step)));
-                _mm512_insertf64x2::<3>(v, _mm_loadu_pd(from.add(3 * step)))
-            }};
-        }
-        macro_rules! two {
-            ($at:literal) => {
-                (columns[$at], columns[$at + 1]) = unzip_pd(quarters!(0, $at), quarters!(4, $at));
-            };
-        }
-        two!(0);
-        two!(2);
-        two!(4);
-        two!(6);
+    macro_rules! row {
+        ($i:literal) => {
+            from.wrapping_add($i * step)
+        };
     }
+    // SAFETY: the caller lets us read these rows.
+    unsafe { load_eight!(columns, at, row, [0 1 2 3], [4 5 6 7]) };
+}
+
+/// `Lanes::load_columns`.
+///
+/// # Safety
+/// Sixteen elements can be read from `offset` on behind each of sixteen places.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+pub(super) unsafe fn load_columns_ps(from: &[*const f32; MAX_LANES], offset: usize, columns: &mut [__m512]) {
+    let columns: &mut [__m512; 16] = (&mut columns[..16]).try_into().expect("sixteen columns");
+    macro_rules! row {
+        ($i:literal) => {
+            from[$i].wrapping_add(offset)
+        };
+    }
+    // SAFETY: the caller lets us read there.
+    unsafe { load_sixteen!(columns, at, row, [0 4 8 12], [1 5 9 13], [2 6 10 14], [3 7 11 15]) };
+}
+
+/// `Lanes::load_columns`.
+///
+/// # Safety
+/// Eight elements can be read from `offset` on behind each of the first eight places.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+pub(super) unsafe fn load_columns_pd(from: &[*const f64; MAX_LANES], offset: usize, columns: &mut [__m512d]) {
+    let columns: &mut [__m512d; 8] = (&mut columns[..8]).try_into().expect("eight columns");
+    macro_rules! row {
+        ($i:literal) => {
+            from[$i].wrapping_add(offset)
+        };
+    }
+    // SAFETY: the caller lets us read there.
+    unsafe { load_eight!(columns, at, row, [0 2 4 6], [1 3 5 7]) };
 }
 
 /// `Lanes::pick`. Indices are widened first: the instruction takes those of 32 bits for signed ones.

@@ -218,6 +218,22 @@ pub trait Lanes<T: Float>: Copy {
         self.transpose(columns);
     }
 
+    /// Reads LANES elements, `offset` behind each of LANES places, as columns: vector `j` holds element `j` of every place.
+    ///
+    /// # Safety
+    /// Every place is valid for reading `LANES` elements from `offset` on.
+    ///
+    /// # Panics
+    /// If there are fewer than LANES columns.
+    #[inline(always)]
+    unsafe fn load_columns(self, places: &[*const T; MAX_LANES], offset: usize, columns: &mut [Self::V]) {
+        for i in 0..Self::LANES {
+            // SAFETY: the caller's promise.
+            columns[i] = unsafe { self.load(places[i].wrapping_add(offset)) };
+        }
+        self.transpose(columns);
+    }
+
     /// Lane `i` of the result is lane `i ^ distance` of `a`; `distance` is a power of two below `LANES`.
     fn butterfly(self, a: Self::V, distance: usize) -> Self::V;
     /// The first lane.
