@@ -173,19 +173,39 @@ fn turn(contestant: &mut dyn Contestant, out: &mut [f32], inner: usize, plan: &P
     begin.elapsed().as_secs_f64() * 1e6 / inner as f64
 }
 
-/// Waits until no thread of this process spins any more, and returns how long that took.
+/// Waits until no other thread of this process runs any more, and returns how long that took.
 fn settle() -> Duration {
-    const LOOK: Duration = Duration::from_micros(400);
+    const LOOK: Duration = Duration::from_micros(200);
     const MOST: Duration = Duration::from_millis(400);
     let begin = Instant::now();
-    loop {
-        let (at, used) = (Instant::now(), own_seconds());
-        std::thread::sleep(LOOK);
-        let share = (own_seconds() - used) / at.elapsed().as_secs_f64();
-        if share < 0.3 || begin.elapsed() > MOST {
-            return at - begin;
+    let (mut quiet, mut since) = (0, Duration::ZERO);
+    // Twice in a row: a thread may be on its way from one state to another.
+    while quiet < 2 && begin.elapsed() < MOST {
+        if others_run() {
+            (quiet, since) = (0, begin.elapsed());
+        } else {
+            quiet += 1;
         }
+        std::thread::sleep(LOOK);
     }
+    since
+}
+
+/// Whether another thread of this process is running or wants to. Used CPU time would not tell: the system adds that of a thread on
+/// another core only when its clock ticks, every few milliseconds.
+fn others_run() -> bool {
+    // SAFETY: asks for a number.
+    let own = unsafe { libc::gettid() }.to_string();
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
+    threads.flatten().filter(|thread| *thread.file_name() != *own).any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        is_running(&stat)
+    })
+}
+
+/// Whether a line of `/proc/…/stat` is of a thread that runs; its name, in brackets, may contain anything.
+fn is_running(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
 }
 
 /// CPU seconds used by all threads of this process.
@@ -228,6 +248,22 @@ fn busy_ticks(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_that_run_are_told_from_those_that_sleep() {
+        assert!(is_running("12 (a ) b) R 1 2 3"));
+        assert!(!is_running("12 (R) S 1 2 3") && !is_running(""));
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| while !stop.load(std::sync::atomic::Ordering::Relaxed) {});
+            let seen = (0..1000).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                others_run()
+            });
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(seen, "a thread that spins is seen");
+        });
+    }
 
     struct Counter(usize);
 

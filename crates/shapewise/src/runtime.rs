@@ -392,7 +392,7 @@ impl Runtime {
         if let Some(timings) = noted.row {
             selector.remember(entry, timings, noted.drift != Drift::None);
         }
-        if noted.drift == Drift::Slower {
+        if noted.drift != Drift::None {
             selector.reopen(entry);
         }
         self.keep_within_time(entry, candidate, seconds);

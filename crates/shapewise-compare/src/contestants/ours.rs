@@ -1,6 +1,7 @@
 //! Shapewise: the plain call, the call prepared once, and, for kept weights, the packed one.
 //!
-//! Operands are tensors of its own, as a user holds them; the output is given, as in a loop that reuses it.
+//! The output is given, as in a loop that reuses it. Where peers share their memory, large operands are views of the same: a copy
+//! would have left the caches by its turn, in which theirs still lie. Others are tensors of its own, as a user holds them.
 
 use super::{Contestant, Entrants, OURS};
 use crate::problem::{EPSILON, Problem, input};
@@ -12,7 +13,7 @@ use shapewise::ops::elementwise::Program;
 use shapewise::ops::matmul::Fused;
 use shapewise::ops::norm::NormOptions;
 use shapewise::ops::sort::Order;
-use shapewise::{DType, Runtime, Tensor};
+use shapewise::{DType, Runtime, Tensor, TensorView, TensorViewMut};
 
 pub const PREPARED: &str = "shapewise(prepared)";
 /// The call with weights that were packed before the clock started.
@@ -53,12 +54,44 @@ pub fn owned<'a>(
     Box::new(Owned { name, out, call })
 }
 
+/// A contestant that writes into the memory that its peers share.
+struct Lent<F> {
+    name: &'static str,
+    shape: Vec<usize>,
+    call: F,
+}
+
+impl<F: FnMut(TensorViewMut<'_>) -> shapewise::Result<()>> Contestant for Lent<F> {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn call(&mut self, out: &mut [f32]) {
+        let out = TensorViewMut::from_slice(out, &self.shape).expect("the output has this shape");
+        (self.call)(out).expect("a call that was right when it was checked");
+    }
+}
+
+fn lent<'a>(
+    name: &'static str,
+    shape: &[usize],
+    call: impl FnMut(TensorViewMut<'_>) -> shapewise::Result<()> + 'a,
+) -> Entrants<'a> {
+    vec![Box::new(Lent { name, shape: shape.to_vec(), call })]
+}
+
+/// Elements of an operand from which on it is a view.
+const LARGE: usize = 1 << 16;
+
+fn view<'a>(problem: &'a Problem, place: usize, shape: &[usize]) -> Result<TensorView<'a>> {
+    Ok(TensorView::from_slice(&problem.inputs[place][..], shape)?)
+}
+
 fn tensor(problem: &Problem, place: usize, shape: &[usize]) -> Result<Tensor> {
     Ok(Tensor::from_slice(&problem.inputs[place], shape)?)
 }
 
 /// All ways in which Shapewise does this problem.
-pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
+pub fn enter<'a>(problem: &'a Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
     match problem.task {
         Task::Conv(sizes) => conv(problem, runtime, &sizes),
         Task::Matmul { .. } => matmul(problem, runtime),
@@ -71,27 +104,25 @@ pub fn enter<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>
         | Task::Quantize { .. }
         | Task::Dequantize { .. } => super::quantised::ours(problem, runtime),
         Task::Softmax { rows, cols } => {
-            let x = tensor(problem, input::X, &[rows, cols])?;
-            let out = Tensor::zeros(&[rows, cols], DType::F32)?;
-            Ok(vec![owned(OURS, out, move |out| runtime.softmax_into(&x, 1, out))])
+            let x = view(problem, input::X, &[rows, cols])?;
+            Ok(lent(OURS, &[rows, cols], move |out| runtime.softmax_into(&x, 1, out)))
         }
         Task::LayerNorm { rows, cols } => {
-            let x = tensor(problem, input::X, &[rows, cols])?;
+            let x = view(problem, input::X, &[rows, cols])?;
             let weights = Weights::new(problem, cols)?;
-            let out = Tensor::zeros(&[rows, cols], DType::F32)?;
-            let call = move |out: &mut Tensor| runtime.layer_norm_into(&x, 1, &weights.options(), out);
-            Ok(vec![owned(OURS, out, call)])
+            let call = move |out: TensorViewMut<'_>| runtime.layer_norm_into(&x, 1, &weights.options(), out);
+            Ok(lent(OURS, &[rows, cols], call))
         }
         Task::BatchNorm { batch, channels, plane } => {
-            let x = tensor(problem, input::X, &[batch, channels, plane])?;
+            let shape = [batch, channels, plane];
+            let x = view(problem, input::X, &shape)?;
             let weights = Weights::new(problem, channels)?;
             let mean = tensor(problem, input::MEAN, &[channels])?;
             let variance = tensor(problem, input::VARIANCE, &[channels])?;
-            let out = Tensor::zeros(&[batch, channels, plane], DType::F32)?;
-            let call = move |out: &mut Tensor| {
+            let call = move |out: TensorViewMut<'_>| {
                 runtime.batch_norm_into(&x, &mean, &variance, &weights.options(), out)
             };
-            Ok(vec![owned(OURS, out, call)])
+            Ok(lent(OURS, &shape, call))
         }
         Task::Attention { heads, length, dim, causal } => {
             let shape = [1, heads, length, dim];
@@ -160,22 +191,27 @@ fn conv<'a>(problem: &Problem, runtime: &'a Runtime, sizes: &Conv) -> Result<Ent
     Ok(vec![owned(OURS, zeros()?, call), owned(PACKED, zeros()?, kept)])
 }
 
-fn matmul<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
+fn matmul<'a>(problem: &'a Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
     let Task::Matmul { batch, m, k, n, transposed } = problem.task else { return Ok(vec![]) };
     let shape = |r, c| if batch == 1 { vec![r, c] } else { vec![batch, r, c] };
+    let right = if transposed { shape(n, k) } else { shape(k, n) };
+    if batch * k * n >= LARGE {
+        let (a, b) = (view(problem, input::X, &shape(m, k))?, view(problem, input::Y, &right)?);
+        let b = if transposed { b.transpose() } else { b };
+        let packed = if batch == 1 && m <= 8 { Some(runtime.pack_rhs(&b)?) } else { None };
+        let mut entrants = lent(OURS, &shape(m, n), move |out| runtime.matmul_into(&a, &b, out));
+        entrants.extend(packed.into_iter().flat_map(|packed| {
+            let call =
+                move |out: TensorViewMut<'_>| runtime.matmul_packed_into(&a, &packed, Fused::new(), out);
+            lent(PACKED, &shape(m, n), call)
+        }));
+        return Ok(entrants);
+    }
     let a = tensor(problem, input::X, &shape(m, k))?;
-    let b = if transposed {
-        tensor(problem, input::Y, &shape(n, k))?.transpose()
-    } else {
-        tensor(problem, input::Y, &shape(k, n))?
-    };
+    let b = tensor(problem, input::Y, &right)?;
+    let b = if transposed { b.transpose() } else { b };
     let zeros = || Tensor::zeros(&shape(m, n), DType::F32);
     let mut entrants = Vec::new();
-    if batch == 1 && m <= 8 {
-        let (a, packed) = (a.clone(), runtime.pack_rhs(&b)?);
-        let call = move |out: &mut Tensor| runtime.matmul_packed_into(&a, &packed, Fused::new(), out);
-        entrants.push(owned(PACKED, zeros()?, call));
-    }
     if batch == 1 && m.max(k).max(n) <= SMALL {
         let (a, b, mut out) = (a.clone(), b.clone(), zeros()?);
         let prepared = runtime.prepare_matmul(&a, &b, &Fused::new(), &mut out)?;
@@ -185,7 +221,12 @@ fn matmul<'a>(problem: &Problem, runtime: &'a Runtime) -> Result<Entrants<'a>> {
     Ok(entrants)
 }
 
-fn elementwise<'a>(problem: &Problem, runtime: &'a Runtime, op: Pointwise, n: usize) -> Result<Entrants<'a>> {
+fn elementwise<'a>(
+    problem: &'a Problem,
+    runtime: &'a Runtime,
+    op: Pointwise,
+    n: usize,
+) -> Result<Entrants<'a>> {
     let (a, b) = (tensor(problem, input::X, &[n])?, tensor(problem, input::Y, &[n])?);
     let zeros = || Tensor::zeros(&[n], DType::F32);
     let program = match op {
@@ -199,36 +240,47 @@ fn elementwise<'a>(problem: &Problem, runtime: &'a Runtime, op: Pointwise, n: us
         _ => runtime.prepare_elementwise(&program, &[&a, &b], &mut zeros()?),
     }?;
     let (a2, b2) = (a.clone(), b.clone());
+    let again = move |out: &mut Tensor| match op {
+        Pointwise::Relu => prepared.run(&[&a2], out),
+        _ => prepared.run(&[&a2, &b2], out),
+    };
+    let again = owned(PREPARED, zeros()?, again);
+    if n >= LARGE {
+        let (a, b) = (view(problem, input::X, &[n])?, view(problem, input::Y, &[n])?);
+        let plain = move |out: TensorViewMut<'_>| match op {
+            Pointwise::Add => runtime.add_into(&a, &b, out),
+            Pointwise::Mul => runtime.mul_into(&a, &b, out),
+            Pointwise::Relu => runtime.relu_into(&a, out),
+            Pointwise::AddRelu => runtime.elementwise_into(&program, &[a, b], out),
+        };
+        return Ok(lent(OURS, &[n], plain).into_iter().chain([again]).collect());
+    }
     let plain = move |out: &mut Tensor| match op {
         Pointwise::Add => runtime.add_into(&a, &b, out),
         Pointwise::Mul => runtime.mul_into(&a, &b, out),
         Pointwise::Relu => runtime.relu_into(&a, out),
         Pointwise::AddRelu => runtime.elementwise_into(&program, &[a.view(), b.view()], out),
     };
-    let again = move |out: &mut Tensor| match op {
-        Pointwise::Relu => prepared.run(&[&a2], out),
-        _ => prepared.run(&[&a2, &b2], out),
-    };
-    Ok(vec![owned(OURS, zeros()?, plain), owned(PREPARED, zeros()?, again)])
+    Ok(vec![owned(OURS, zeros()?, plain), again])
 }
 
 fn sum<'a>(
-    problem: &Problem,
+    problem: &'a Problem,
     runtime: &'a Runtime,
     over: Over,
     rows: usize,
     cols: usize,
 ) -> Result<Entrants<'a>> {
-    let x = tensor(problem, input::X, &[rows, cols])?;
+    let x = view(problem, input::X, &[rows, cols])?;
     let shape: &[usize] = match over {
         Over::All => &[],
         Over::Rows => &[rows],
         Over::Columns => &[cols],
     };
-    let call = move |out: &mut Tensor| match over {
+    let call = move |out: TensorViewMut<'_>| match over {
         Over::All => runtime.sum_into(&x, .., out),
         Over::Rows => runtime.sum_into(&x, 1, out),
         Over::Columns => runtime.sum_into(&x, 0, out),
     };
-    Ok(vec![owned(OURS, Tensor::zeros(shape, DType::F32)?, call)])
+    Ok(lent(OURS, shape, call))
 }

@@ -44,6 +44,15 @@ pub struct Caches {
     pub l3: Option<usize>,
 }
 
+impl Caches {
+    /// Bytes from which on writing past the caches is worth a try: a quarter of the third level, or eight times the second, because
+    /// the third is shared, on a virtual machine with others who are not seen.
+    pub fn far(&self) -> usize {
+        let (l2, l3) = (self.l2.unwrap_or(usize::MAX), self.l3.unwrap_or(usize::MAX));
+        (l3 / 4).min(l2.saturating_mul(8))
+    }
+}
+
 /// CPUs that are equally near to a piece of the memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumaNode {

@@ -85,13 +85,16 @@ impl Terms {
         Some(terms)
     }
 
-    /// The slowest resource, plus the hand-overs.
+    /// The root of the sum of squares of the resources, plus the hand-overs: close to the slowest one where the others have time to
+    /// spare, above it where several are busy, because they get into each other's way. Of two candidates with the same slowest
+    /// resource, the one that uses the others less is the faster one.
     pub fn seconds(&self) -> f64 {
-        self.levels.iter().fold(self.arithmetic, |slowest, &level| slowest.max(level)) + self.hand_over
+        let squares = self.levels.iter().fold(self.arithmetic.powi(2), |sum, level| sum + level.powi(2));
+        squares.sqrt() + self.hand_over
     }
 }
 
-/// Seconds: the slowest of arithmetic and each memory level, times the imbalance, plus the hand-overs.
+/// Seconds: arithmetic and each memory level as the root of the sum of their squares, times the imbalance, plus the hand-overs.
 ///
 /// `None` where a peak that the cost needs was not measured.
 pub fn predict(cost: &Cost, peaks: &Peaks) -> Option<f64> {
@@ -120,11 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_resource_decides() {
+    fn the_slowest_resource_decides_and_the_others_tell_ties_apart() {
         let compute = Cost::new(1e9, UNIT, Traffic { l1: 1e9, ..Traffic::default() });
-        assert!((predict(&compute, &peaks()).unwrap() - 1.0).abs() < 1e-9);
-        let memory = Cost::new(1e6, UNIT, Traffic { memory: 2e9, ..Traffic::default() });
-        assert!((predict(&memory, &peaks()).unwrap() - 2.0).abs() < 1e-9);
+        assert!((predict(&compute, &peaks()).unwrap() - 1.01_f64.sqrt()).abs() < 1e-9);
+        let memory = |operations| Cost::new(operations, UNIT, Traffic { memory: 2e9, ..Traffic::default() });
+        let [little, more] = [1e6, 1e9].map(|operations| predict(&memory(operations), &peaks()).unwrap());
+        assert!((little - 2.0).abs() < 1e-6, "{little}");
+        assert!((more - 5.0_f64.sqrt()).abs() < 1e-9, "{more}");
     }
 
     #[test]

@@ -345,13 +345,13 @@ impl AdaptiveKernelSelector {
         }
     }
 
-    /// A settled choice has become slower: its candidates race again, with what is known now.
+    /// A settled choice takes another time than it did: its candidates race again, with what is known now.
     pub(crate) fn reopen(&self, entry: &Entry) {
         // Without predictions nobody could join a race.
         if !self.knowledge.budget.explores() || !self.knowledge.learns {
             return;
         }
-        tracing::info!(workload = %entry.workload, "a kernel became slower; its workload is open again");
+        tracing::info!(workload = %entry.workload, "a kernel takes another time than it did; its workload is open again");
         if let Err(error) = self.open(&entry.workload, true) {
             tracing::warn!(%error, "a workload could not be decided anew");
         }

@@ -37,7 +37,8 @@ pub enum Drift {
     None,
     /// It has become slower: the workload is worth a new race.
     Slower,
-    /// It has become faster: what is expected of it should follow.
+    /// It has become faster: what is expected of it should follow, and the race that it won was run in a slow time, in which
+    /// another may have lost by chance.
     Faster,
 }
 

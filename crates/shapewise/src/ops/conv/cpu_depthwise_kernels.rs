@@ -123,7 +123,7 @@ fn can_stream(workload: &Workload, device: &DeviceInfo) -> bool {
     let y = &workload.outputs()[0];
     let size = y.dtype.size();
     let lines = y.strides[..4].iter().all(|s| (s.unsigned_abs() * size).is_multiple_of(64));
-    size >= 4 && y.aligned && lines && y.bytes() > device.caches.l3.unwrap_or(usize::MAX) / 4
+    size >= 4 && y.aligned && lines && y.bytes() > device.caches.far()
 }
 
 /// Bytes of the first cache that bands are cut for, where the machine does not tell: the smallest there is.

@@ -77,10 +77,10 @@ impl Kernel for Direct {
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
         let threads = cost::threads(workload, device);
         let light = Recognised::program(program_of(workload)).is_some_and(|r| r.recipe.is_light());
-        if !light || workload.in_place() || !cost::exceeds_caches(workload, device) {
+        if !light || workload.in_place() || workload.bytes() <= device.caches.far() {
             return threads;
         }
-        threads.axis(Knob::Stream, &[1, 0])
+        threads.axis(Knob::Stream, if cost::exceeds_caches(workload, device) { &[1, 0] } else { &[0, 1] })
     }
 
     fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {

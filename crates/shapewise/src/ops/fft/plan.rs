@@ -67,7 +67,7 @@ pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
     let mut all = Vec::new();
     if factors(n).is_some() {
         let fits = n.is_multiple_of(lanes) && n / lanes >= lanes;
-        let mut along = if fits { orders(n / lanes) } else { Vec::new() }.into_iter().map(Plan::Along);
+        let mut along = if fits { orders(n / lanes, lanes) } else { Vec::new() }.into_iter().map(Plan::Along);
         let mut steps = four_steps(n, lanes).into_iter();
         if n >= LONG {
             all.extend(steps);
@@ -155,27 +155,30 @@ fn factors(n: usize) -> Option<Vec<u8>> {
     (odd == 1).then_some(out)
 }
 
-/// Different orders and cuts of the same length.
-fn orders(n: usize) -> Vec<Radices> {
+/// Different orders and cuts of the same length, for vectors of so many lanes.
+fn orders(n: usize, lanes: usize) -> Vec<Radices> {
     let Some(first) = factors(n) else { return Vec::new() };
-    let mut all = vec![Radices(first.clone())];
+    let twos = n.trailing_zeros() as usize;
+    let rest: Vec<u8> = first.iter().copied().filter(|r| r % 2 == 1).collect();
+    let powers = |large: usize| {
+        let last = (!twos.is_multiple_of(large)).then_some(1u8 << (twos % large));
+        let powers = std::iter::repeat_n(1u8 << large, twos / large);
+        powers.chain(last).chain(rest.iter().copied()).collect::<Vec<u8>>()
+    };
+    let mut all = Vec::new();
     let mut add = |radices: Vec<u8>| {
         let radices = Radices(radices);
         if !all.contains(&radices) {
             all.push(radices);
         }
     };
-    let twos = n.trailing_zeros() as usize;
-    let rest: Vec<u8> = first.iter().copied().filter(|r| r % 2 == 1).collect();
-    // Sixteens have fewer passes, fours fewer registers.
-    for large in [4usize, 2] {
-        let mut radices = vec![1u8 << large; twos / large];
-        if !twos.is_multiple_of(large) {
-            radices.push(1 << (twos % large));
-        }
-        radices.extend(&rest);
-        add(radices);
+    // Sixteens have fewer passes, and where vectors have so many lanes there are registers for them; fours need the fewest.
+    if lanes >= 16 {
+        add(powers(4));
     }
+    add(first.clone());
+    add(powers(4));
+    add(powers(2));
     let turned: Vec<u8> = first.iter().rev().copied().collect();
     add(turned);
     for by in 1..first.len() {
@@ -233,9 +236,11 @@ mod tests {
                 None => assert!((32..=n).any(|p| n.is_multiple_of(p) && is_prime(p)), "{n}"),
             }
         }
-        for radices in orders(5 * 512) {
+        for radices in [8, 16].into_iter().flat_map(|lanes| orders(5 * 512, lanes)) {
             assert_eq!(radices.len(), 5 * 512, "{radices}");
         }
+        assert_eq!(orders(256, 16)[0].to_string(), "16·16");
+        assert_eq!(orders(256, 8)[0].to_string(), "8·8·4");
     }
 
     #[test]

@@ -195,9 +195,7 @@ fn can_stream(workload: &Workload, device: &DeviceInfo) -> bool {
     let g = products.first();
     let late =
         !matches!(g.epilogue.activation, Activation::None | Activation::Relu | Activation::LeakyRelu { .. });
-    // The last cache may be shared with others, as on a virtual machine, which is told all of it.
-    let near = Sizes::of(device);
-    c.aligned && lines && g.c_cs == 1 && !late && c.bytes() > (near.l3 / 4).min(8 * near.l2)
+    c.aligned && lines && g.c_cs == 1 && !late && c.bytes() > device.caches.far()
 }
 
 /// What all products of a call have in common.

@@ -208,7 +208,9 @@ pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>, A: Access>(
     let whole = if panels.simple::<S>(width) { target.columns / width } else { 0 };
     if whole > 0 {
         // SAFETY: the caller's promise, for these columns.
-        unsafe { self::panels::<T, S, A>(s, split, k, left, right, panels, whole) };
+        unsafe {
+            groups::<T, S, A, false>(s, split, k, left, right, panels, const { tile_of::<T, S>().1 }, whole);
+        }
     }
     let mut done = whole * width;
     while done < target.columns {
@@ -233,32 +235,14 @@ pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>, A: Access>(
     }
 }
 
-/// All tiles of `whole` panels that are simply written, those with the same number of rows in one call.
-///
-/// # Safety
-/// Operands and target are valid for all rows of the split, `k` steps and the columns of these panels.
-#[inline(always)]
-pub(in crate::ops) unsafe fn panels<T: Float, S: Lanes<T>, A: Access>(
-    s: S,
-    split: Split,
-    k: usize,
-    left: Left<T>,
-    right: Right<T>,
-    target: Target<T>,
-    whole: usize,
-) {
-    let vectors = const { tile_of::<T, S>().1 };
-    // SAFETY: the caller's promise.
-    unsafe { groups::<T, S, A, false>(s, split, k, left, right, target, vectors, whole) };
-}
-
 /// Tiles that are simply written, `across` side by side, those with the same number of rows in one call.
 ///
 /// # Safety
-/// As for [`panels`]; only the columns of the target are read if `MASKED`.
+/// Operands and target are valid for all rows of the split, `k` steps and the columns of `across` tiles of so many vectors; of the
+/// right operand only the columns of the target are read if `MASKED`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
-unsafe fn groups<T: Float, S: Lanes<T>, A: Access, const MASKED: bool>(
+pub(in crate::ops) unsafe fn groups<T: Float, S: Lanes<T>, A: Access, const MASKED: bool>(
     s: S,
     split: Split,
     k: usize,

@@ -39,14 +39,15 @@ fn apart<T>(g: &Gemm<T>, size: usize) -> usize {
     g.b_rs.unsigned_abs().saturating_mul(size)
 }
 
-/// A product that is only written, in whole panels and few steps: the least that can be done beside the tiles.
+/// A product that is only written, in whole panels or a single vector of columns, and few steps: the least that can be done beside the tiles.
 struct Plain<'a, T>(&'a Gemm<T>);
 
 impl<T: Real> LanesTask<T> for Plain<'_, T> {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
         let g = self.0;
-        let (most_rows, vectors) = const { tile_of::<T, S>() };
+        let (most_rows, most_vectors) = const { tile_of::<T, S>() };
+        let vectors = if g.n == S::LANES { 1 } else { most_vectors };
         let split = Split::at_most(g.m, most_rows);
         let left = Left { a: g.a, rs: g.a_rs, cs: g.a_cs };
         let right = Right { b: g.b, rs: g.b_rs };
@@ -63,7 +64,7 @@ impl<T: Real> LanesTask<T> for Plain<'_, T> {
         };
         let whole = g.n / (vectors * S::LANES);
         // SAFETY: whoever made the product gave valid operands with contiguous rows of `b` and `c`.
-        unsafe { micro::panels::<T, S, InPlace>(s, split, g.k, left, right, target, whole) };
+        unsafe { micro::groups::<T, S, InPlace, false>(s, split, g.k, left, right, target, vectors, whole) };
     }
 }
 
@@ -71,7 +72,7 @@ impl<T: Real> LanesTask<T> for Plain<'_, T> {
 fn is_plain<T: Real>(g: &Gemm<T>, isa: Isa) -> bool {
     g.epilogue.bias.is_null()
         && matches!(g.epilogue.activation, Activation::None)
-        && g.n.is_multiple_of(panel_width::<T>(isa))
+        && (g.n.is_multiple_of(panel_width::<T>(isa)) || g.n == isa.register_bytes() / size_of::<T>())
         && g.n.saturating_mul(g.k).saturating_mul(size_of::<T>()) <= NEAR
 }
 
