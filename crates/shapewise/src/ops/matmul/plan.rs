@@ -53,6 +53,9 @@ impl Sizes {
 /// next panel's lines of the result lie beside those of this one.
 const MOST_TILES: usize = 32;
 
+/// Tiles below one another that a block of rows has at least where that is not needed for the caches: each reads all right panels.
+const LEAST_TILES: usize = 8;
+
 /// Sizes of blocks that a tuner asks for; `None` is what the caches suggest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::ops) struct Blocks {
@@ -130,7 +133,9 @@ impl Plan {
             Algorithm::Packed | Algorithm::SplitK => {
                 let own = (sizes.l2 / 4 / (depth * size)).min(MOST_TILES * rows);
                 let most = blocks.rows.unwrap_or(own).max(rows);
-                let count = g.m.div_ceil(most).next_multiple_of(threads);
+                // Several for each thread, so that one on a slower core takes fewer of them.
+                let several = if threads > 1 { (4 * threads).min(g.m / (LEAST_TILES * rows)) } else { 1 };
+                let count = g.m.div_ceil(most).max(several).next_multiple_of(threads);
                 g.m.div_ceil(count).max(rows)
             }
         };
