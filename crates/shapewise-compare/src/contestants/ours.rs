@@ -195,7 +195,7 @@ fn matmul<'a>(problem: &'a Problem, runtime: &'a Runtime) -> Result<Entrants<'a>
     let Task::Matmul { batch, m, k, n, transposed } = problem.task else { return Ok(vec![]) };
     let shape = |r, c| if batch == 1 { vec![r, c] } else { vec![batch, r, c] };
     let right = if transposed { shape(n, k) } else { shape(k, n) };
-    if batch * k * n >= LARGE {
+    if batch * k * m.max(n) >= LARGE {
         let (a, b) = (view(problem, input::X, &shape(m, k))?, view(problem, input::Y, &right)?);
         let b = if transposed { b.transpose() } else { b };
         let packed = if batch == 1 && m <= 8 { Some(runtime.pack_rhs(&b)?) } else { None };
