@@ -71,6 +71,7 @@ impl Kernel for Integer {
         source_hash!(
             "cpu_integer.rs",
             "cpu_integer_pack.rs",
+            "cpu_integer_quads.rs",
             "cpu_integer_tile.rs",
             "cpu_integer_bytes.rs",
             "cpu_integer_finish.rs"

@@ -45,7 +45,13 @@ pub(super) static AVX2: Form = Form {
 
 /// Four products of bytes added up in one instruction.
 #[cfg(target_arch = "x86_64")]
-pub(super) static VNNI: Form = Form { rows: 8, columns: 48, steps: Steps::Quads, tile: vnni::tile, pack };
+pub(super) static VNNI: Form = Form {
+    rows: 8,
+    columns: 48,
+    steps: Steps::Quads,
+    tile: vnni::tile,
+    pack: super::cpu_integer_quads::pack_quads,
+};
 
 /// # Safety
 /// The operands are packed in pairs for `rows` and 16 columns, and there is room for the sums.

@@ -16,6 +16,8 @@ mod cpu_integer_bytes;
 mod cpu_integer_finish;
 mod cpu_integer_pack;
 mod cpu_integer_problem;
+#[cfg(target_arch = "x86_64")]
+mod cpu_integer_quads;
 mod cpu_integer_reference;
 mod cpu_integer_tile;
 mod cpu_linear;
