@@ -37,8 +37,8 @@ impl Sizes {
     }
 
     /// Steps of a right panel. Beside left panels, which are asked for ahead, it may take three quarters of the
-    /// first-level cache; beside rows where they lie, half. With registers of a whole line a step takes as long as its lines
-    /// take from the second cache, and fewer passes over the result are worth more (measured on Emerald Rapids: 2 % at 1024).
+    /// first-level cache; beside rows where they lie, half. With registers of a whole line fewer passes over the result are
+    /// worth more than that (measured on Emerald Rapids: about 1 % at 1024 and 2048).
     fn depth(&self, panel_bytes: usize, algorithm: Algorithm) -> usize {
         let quarters = match algorithm {
             Algorithm::Packed | Algorithm::SplitK if panel_bytes >= 128 => 4,
