@@ -226,7 +226,7 @@ impl Start {
                 Err(_) => {}
             }
             if !rows.is_empty() && (answer.is_some() || ended || written.elapsed() >= WRITE_EVERY) {
-                let grown = self.keep(&mut rows, &trained, &unasked);
+                let grown = self.keep(&mut rows, &trained, &mut unasked);
                 self.train(grown, &mut trained);
                 self.look_at_memory(std::mem::take(&mut needed), &mut *sensors);
                 written = Instant::now();
@@ -267,7 +267,7 @@ impl Start {
         &self,
         rows: &mut Vec<Evidence>,
         trained: &HashMap<OperationKind, usize>,
-        unasked: &BTreeSet<OperationKind>,
+        unasked: &mut BTreeSet<OperationKind>,
     ) -> Vec<OperationKind> {
         if let Err(error) = self.store.append(rows) {
             tracing::warn!(%error, "evidence could not be written; it counts in this process only");
@@ -276,6 +276,8 @@ impl Start {
         for row in rows.drain(..) {
             let (Ok(operation), Some(example)) = (row.operation.parse(), example(&row)) else { continue };
             push(examples.entry(operation).or_default(), example);
+            // What was measured was asked for, even if the word of it was lost.
+            unasked.remove(&operation);
         }
         let has_grown = |operation: &OperationKind, list: &[Example]| {
             let before = trained.get(operation).copied().unwrap_or(0);
