@@ -85,7 +85,7 @@ fn evidence(problem: &Problem, device: &Fingerprint) -> impl Iterator<Item = Evi
         source: source(problem.kind(), &c.times.kernel),
         parameters: c.times.parameters.clone(),
         seconds: c.seconds,
-        samples: c.times.samples.len() as u32,
+        samples: c.times.samples().count() as u32,
         spread: None,
         busy: false,
         baseline: Some(c.baseline),

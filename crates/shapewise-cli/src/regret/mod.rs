@@ -104,6 +104,14 @@ fn predictions(operations: &BTreeMap<String, validate::Figures>) -> String {
             let _ = writeln!(out, "    {text}");
         }
     }
+    if let Some(all) = operations.get("all") {
+        let [mean, p10, least] = all.measured_once.map(|x| 100.0 * x);
+        let _ = writeln!(
+            out,
+            "for comparison, every candidate measured in one pass and judged by the other passes: {mean:.1} {p10:.1} {least:.1} %, error {:.1} %",
+            100.0 * all.error_once
+        );
+    }
     out
 }
 

@@ -21,8 +21,8 @@ pub struct Times {
     pub kernel: String,
     /// Its parameters, in words.
     pub parameters: String,
-    /// Seconds of a call in each sample.
-    pub samples: Vec<f64>,
+    /// Seconds of a call in each sample of each pass.
+    pub passes: Vec<Vec<f64>>,
     /// Whether it was far behind after its first calls and not timed further.
     pub given_up: bool,
 }
@@ -32,7 +32,7 @@ impl From<Surveyed> for Times {
         Self {
             kernel: s.candidate.kernel.name().to_owned(),
             parameters: s.candidate.parameters.to_string(),
-            samples: s.samples,
+            passes: vec![s.samples],
             given_up: s.given_up,
         }
     }
@@ -43,9 +43,21 @@ impl Times {
         candidate.is(&self.kernel, &self.parameters)
     }
 
+    /// The samples of all passes.
+    pub fn samples(&self) -> impl Iterator<Item = f64> + '_ {
+        self.passes.iter().flatten().copied()
+    }
+
     /// The lower decile of the samples: what else the machine does only ever makes a call slower.
     pub fn seconds(&self) -> Option<f64> {
-        decile(self.samples.iter().copied())
+        decile(self.samples())
+    }
+
+    /// Whether the two fastest passes found the same: one alone may be the only one in which the machine was at its full speed.
+    fn is_confirmed(&self) -> bool {
+        let mut found: Vec<f64> = self.passes.iter().filter_map(|p| decile(p.iter().copied())).collect();
+        found.sort_by(f64::total_cmp);
+        found.get(1).is_some_and(|second| *second <= found[0] * (1.0 + AGREE))
     }
 }
 
@@ -60,6 +72,12 @@ pub fn decile(samples: impl Iterator<Item = f64>) -> Option<f64> {
 pub const SAMPLES: usize = 15;
 /// Times that the whole suite is gone through, so that a busy minute does not meet all samples of a workload.
 const PASSES: usize = 3;
+/// Times that a workload is measured at most if its passes do not agree: for seconds at a time a virtual machine may run at half its speed.
+const MOST_PASSES: usize = 9;
+/// How far apart the two fastest passes may be.
+const AGREE: f64 = 0.03;
+/// Share of a workload's candidates whose passes agree when it has been measured often enough: a few always scatter.
+const CONFIRMED: f64 = 0.8;
 
 /// One workload's times, as written to the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,10 +98,19 @@ impl Entry {
         let surveyed = survey_some(runtime, workload, options, close)?;
         for more in surveyed.into_iter().filter(|s| !s.given_up) {
             if let Some(times) = self.candidates.iter_mut().find(|t| t.is(&more.candidate)) {
-                times.samples.extend(more.samples);
+                times.passes.push(more.samples);
             }
         }
         Ok(())
+    }
+
+    /// Whether another pass is unlikely to find other times.
+    fn is_settled(&self) -> bool {
+        let close = self.candidates.iter().filter(|t| !t.given_up);
+        let (all, confirmed) = close.fold((0u32, 0u32), |(all, confirmed), times| {
+            (all + 1, confirmed + u32::from(times.is_confirmed()))
+        });
+        f64::from(confirmed) >= CONFIRMED * f64::from(all)
     }
 }
 
@@ -207,17 +234,18 @@ fn measure(runtime: &Runtime, suite: &[Workload], peaks: &Peaks) -> Result<File>
         time: Duration::from_millis(50),
         ..SurveyOptions::default()
     };
-    for pass in 0..PASSES {
+    for pass in 0..MOST_PASSES {
         for (i, workload) in suite.iter().enumerate() {
-            let done = pass * suite.len() + i + 1;
             // Progress is a courtesy: a closed stderr must not stop the measurement.
-            let _ = write!(std::io::stderr(), "\r{done} of {} turns", PASSES * suite.len());
-            if let Some(entry) = entries.get_mut(i) {
-                entry.measure_again(runtime, workload, &options)?;
-            } else {
-                let surveyed = survey(runtime, workload, &options)?;
-                let candidates = surveyed.into_iter().map(Times::from).collect();
-                entries.push(Entry { workload: workload.to_string(), candidates });
+            let _ = write!(std::io::stderr(), "\rpass {}: {} of {}  ", pass + 1, i + 1, suite.len());
+            match entries.get_mut(i) {
+                Some(entry) if pass >= PASSES && entry.is_settled() => {}
+                Some(entry) => entry.measure_again(runtime, workload, &options)?,
+                None => {
+                    let surveyed = survey(runtime, workload, &options)?;
+                    let candidates = surveyed.into_iter().map(Times::from).collect();
+                    entries.push(Entry { workload: workload.to_string(), candidates });
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use shapewise::ops::OperationKind;
 use shapewise::selection::{Budget, Candidate, Replayed, ScoreWeights, SelectionAlgorithm, replay};
 use shapewise::tracking::{Drift, DriftDetector, Timings};
 
-use super::oracle::{Oracle, Problem, SAMPLES};
+use super::oracle::{Oracle, Problem};
 
 /// Parts that are left out of training in turn.
 const FOLDS: usize = 5;
@@ -50,8 +50,8 @@ pub struct Figures {
 struct Unseen<'a> {
     problem: &'a Problem,
     candidates: Vec<Candidate>,
-    /// For each candidate its times.
-    samples: Vec<&'a [f64]>,
+    /// For each candidate its times, and those of its last pass.
+    samples: Vec<(Vec<f64>, &'a [f64])>,
     seconds: Vec<f64>,
 }
 
@@ -71,7 +71,7 @@ pub fn play(runtime: &Runtime, oracle: &Oracle, training: &Training) -> Result<F
     let policy = SelectionAlgorithm::default().policy(ScoreWeights::default());
     let mut random = Random(1);
     let mut run = |u: &Unseen<'_>, budget: &Budget, calls: usize| -> Replayed {
-        let mut time = |i: usize| u.samples[i][random.below(u.samples[i].len())];
+        let mut time = |i: usize| u.samples[i].0[random.below(u.samples[i].0.len())];
         replay(&u.problem.workload, &u.candidates, &*policy, budget, calls, &mut time)
     };
     let mut regrets = Vec::new();
@@ -146,7 +146,8 @@ fn predict<'a>(runtime: &Runtime, problem: &'a Problem, model: &OperationModel) 
         candidate.learned = Some(predictions[i]);
         candidate.terms = Some(Terms { arithmetic: problem.candidates[i].baseline, ..Terms::default() });
         out.candidates.push(candidate);
-        out.samples.push(&problem.candidates[i].times.samples);
+        let times = &problem.candidates[i].times;
+        out.samples.push((times.samples().collect(), times.passes.last().map_or(&[], Vec::as_slice)));
         out.seconds.push(problem.candidates[i].seconds);
     }
     Ok(out)
@@ -159,7 +160,7 @@ fn drift(unseen: &[Unseen<'_>], random: &mut Random) -> ([usize; 2], u64) {
         .filter_map(|u| {
             let best = (0..u.seconds.len()).min_by(|&a, &b| u.seconds[a].total_cmp(&u.seconds[b]))?;
             // One pass only: between passes the machine itself may have changed, which is no false alarm.
-            let pass = &u.samples[best][u.samples[best].len().saturating_sub(SAMPLES)..];
+            let pass = u.samples[best].1;
             Some((pass, Timings::of(pass)?))
         })
         .collect();

@@ -35,6 +35,11 @@ pub struct Figures {
     pub half_width_seen: f64,
     /// The same error by the roofline alone.
     pub error_roofline: f64,
+    /// Speed of the best by one pass alone relative to the best by the other passes: mean, tenth percentile, least. What measuring every
+    /// candidate would reach, and so about the most that a prediction can.
+    pub measured_once: [f64; 3],
+    /// Mean of |one pass / the other passes − 1|.
+    pub error_once: f64,
     /// Shapes with the slowest choices, in words.
     pub worst: Vec<String>,
 }
@@ -51,6 +56,8 @@ struct Tally {
     widths: Vec<f64>,
     covered_seen: Vec<f64>,
     widths_seen: Vec<f64>,
+    once: Vec<f64>,
+    once_errors: Vec<f64>,
 }
 
 /// Figures for each operation and for all together.
@@ -77,6 +84,7 @@ pub fn validate(oracle: &Oracle, training: &Training) -> Result<BTreeMap<String,
         let model = OperationModel::train(&even, training)?;
         for problem in &problems {
             tally.seen(problem, &model);
+            tally.once(problem);
         }
         out.insert(kind.to_string(), tally.figures());
         all.extend(tally);
@@ -87,7 +95,7 @@ pub fn validate(oracle: &Oracle, training: &Training) -> Result<BTreeMap<String,
 
 /// Time by every other sample, from the first or the second one.
 fn alternate(candidate: &Measured, from: usize) -> Option<f64> {
-    decile(candidate.times.samples.iter().copied().skip(from).step_by(2))
+    decile(candidate.times.samples().skip(from).step_by(2))
 }
 
 fn half(problem: &Problem, from: usize) -> impl Iterator<Item = Example> + '_ {
@@ -136,6 +144,24 @@ impl Tally {
         }
     }
 
+    /// Judges each pass by the others.
+    fn once(&mut self, problem: &Problem) {
+        let passes = problem.candidates.iter().map(|c| c.times.passes.len()).max().unwrap_or(0);
+        for pass in 0..passes {
+            let both = |c: &Measured| {
+                let others = c.times.passes.iter().enumerate().filter(|(i, _)| *i != pass);
+                let others = decile(others.flat_map(|(_, samples)| samples.iter().copied()))?;
+                Some((decile(c.times.passes.get(pass)?.iter().copied())?, others))
+            };
+            let close = problem.candidates.iter().filter(|c| !c.times.given_up);
+            let times: Vec<(f64, f64)> = close.filter_map(both).collect();
+            let best = times.iter().map(|t| t.1).fold(f64::INFINITY, f64::min);
+            let chosen = times.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+            self.once.extend(chosen.map(|c| best / c.1));
+            self.once_errors.extend(times.iter().map(|(once, others)| (once / others - 1.0).abs()));
+        }
+    }
+
     fn extend(&mut self, other: Self) {
         self.speeds.extend(other.speeds);
         self.ranks.extend(other.ranks);
@@ -146,6 +172,8 @@ impl Tally {
         self.widths.extend(other.widths);
         self.covered_seen.extend(other.covered_seen);
         self.widths_seen.extend(other.widths_seen);
+        self.once.extend(other.once);
+        self.once_errors.extend(other.once_errors);
     }
 
     fn figures(&self) -> Figures {
@@ -168,6 +196,8 @@ impl Tally {
             coverage_seen: mean(&self.covered_seen),
             half_width_seen: summary(&self.widths_seen, 0.5),
             error_roofline: mean(&self.roofline),
+            measured_once: [mean(&self.once), summary(&self.once, 0.1), summary(&self.once, 0.0)],
+            error_once: mean(&self.once_errors),
             worst: speeds.iter().take(3).map(|(speed, text)| format!("{speed:.2} {text}")).collect(),
         }
     }

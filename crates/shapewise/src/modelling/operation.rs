@@ -14,7 +14,7 @@ use super::{
     RandomForest, RidgeRegression, SupportVectorRegression,
 };
 
-/// Shapes below which nothing is learned but what neighbours tell: five folds need a few shapes each.
+/// Shapes below which nothing is learned but what neighbours tell: its folds need a few shapes each.
 const LEARNABLE: usize = 15;
 /// Parts that validation leaves out in turn.
 const FOLDS: usize = 5;
@@ -100,6 +100,8 @@ pub struct OperationModel {
     scores: Scores,
     spreads: Spreads,
     level: AdaptiveLevel,
+    /// What is taken off the logarithm of predictions for shapes never seen, so that their relative errors are least.
+    shift: f32,
     /// Least and greatest log residual that was measured: nothing is predicted beyond.
     bounds: (f32, f32),
     validation: Option<Validation>,
@@ -145,6 +147,7 @@ impl OperationModel {
             scores: Scores::default(),
             spreads: Spreads::default(),
             level: AdaptiveLevel::new(0.9),
+            shift: 0.0,
             bounds: (f32::NEG_INFINITY, f32::INFINITY),
             validation: None,
             examples: 0,
@@ -153,7 +156,7 @@ impl OperationModel {
         }
     }
 
-    /// Learns from all examples: six fits of the model, so not for the caller's thread.
+    /// Learns from all examples: a fit of the model for each fold and one more, so not for the caller's thread.
     pub fn train(examples: &[Example], settings: &Training) -> Result<Self, ModelError> {
         check(examples)?;
         let folds = Folds::new(examples);
@@ -206,14 +209,20 @@ impl OperationModel {
         let reaches =
             scales.iter().flat_map(|&scale| [0.3f32, 1.0, 3.0, 1e6].map(|own| Reach { scale, own }));
         let tried = reaches.map(|reach| (reach, errors(reach)));
-        let Some((reach, errors)) = tried.min_by(|a, b| total(&a.1).total_cmp(&total(&b.1))) else { return };
+        let Some((reach, mut errors)) = tried.min_by(|a, b| total(&a.1).total_cmp(&total(&b.1))) else {
+            return;
+        };
         self.reach = reach;
+        self.shift = least_relative(&errors);
+        errors.iter_mut().for_each(|error| *error += self.shift);
         self.spreads = Spreads::new(examples, &errors);
         let score = |(e, error): (&Example, &f32)| {
             let predicted = e.seconds * f64::from(-error).exp();
             (predicted, error.abs() / self.spreads.of(&e.features))
         };
-        self.scores = Scores::new(examples.iter().zip(&errors).map(score));
+        // Rough times scatter more than what intervals are asked to hold.
+        let exact = examples.iter().zip(&errors).filter(|(e, _)| e.weight >= 1.0);
+        self.scores = Scores::new(exact.map(score));
         self.validation = Some(Validation::new(examples, &errors));
     }
 
@@ -242,7 +251,7 @@ impl OperationModel {
                     basis = Basis::Measured;
                 } else {
                     let (shift, weight) = self.neighbours.transfer(weighed, variant, self.reach.own);
-                    log += shift;
+                    log += shift - self.shift;
                     if weight > self.reach.own {
                         basis = Basis::Transfer;
                     }
@@ -290,6 +299,15 @@ impl OperationModel {
     pub fn model(&self) -> &'static str {
         self.name
     }
+}
+
+/// What to take off predictions, given ln(measured / predicted), for the least mean of |predicted / measured − 1|: a time predicted
+/// at twice the truth counts twice as much as one at half of it, so the middle of the logarithms is too high.
+fn least_relative(errors: &[f32]) -> f32 {
+    const STEPS: u8 = 20;
+    let total = |shift: &f32| errors.iter().map(|e| ((-e - shift).exp() - 1.0).abs()).sum::<f32>();
+    let shifts = (0..=STEPS).map(|i| 0.01 * f32::from(i));
+    shifts.min_by(|a, b| total(a).total_cmp(&total(b))).unwrap_or(0.0)
 }
 
 /// Shapes dealt into parts.

@@ -38,7 +38,7 @@ pub(crate) struct Knowledge {
 pub(crate) struct Sources(HashMap<String, u64>);
 
 impl Sources {
-    fn of(registry: &KernelRegistry) -> Self {
+    pub fn of(registry: &KernelRegistry) -> Self {
         let kernels = OperationKind::ALL.iter().flat_map(|&operation| registry.kernels(operation));
         Self(kernels.map(|kernel| (kernel.name().to_owned(), kernel.source())).collect())
     }

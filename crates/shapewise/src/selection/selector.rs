@@ -211,6 +211,9 @@ impl AdaptiveKernelSelector {
         history: &History,
         candidates: &mut [Candidate],
     ) {
+        if self.knowledge.learns {
+            self.knowledge.learner.want(workload.kind());
+        }
         self.knowledge.models.load().attach(workload, key, candidates);
         // On a new workload nobody has run, and every candidate need not ask.
         let ran = !history.is_empty();

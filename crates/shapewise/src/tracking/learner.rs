@@ -1,7 +1,7 @@
 //! The thread that keeps what was measured: it writes evidence to the store and trains the models, off the calls' way.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -49,8 +49,10 @@ impl Measurement {
 
 enum Message {
     Measured(Measurement),
-    /// All models are to be trained from what the store has.
+    /// What the store has is to be read.
     Recall(Arc<Sources>),
+    /// An operation was asked for: its model is to be trained from what was read.
+    Wanted(OperationKind),
     /// A kernel of this name failed.
     Failed(String),
     /// Answered when everything sent before is written and learned.
@@ -60,6 +62,8 @@ enum Message {
 /// Where measurements go.
 pub(crate) struct Learner {
     start: Start,
+    /// A bit for every operation that was asked for.
+    wanted: AtomicU64,
     running: Mutex<Option<(SyncSender<Message>, JoinHandle<()>)>>,
 }
 
@@ -89,12 +93,26 @@ impl Learner {
         let (device, examples, anomalies) = (Arc::new(device), Arc::default(), Arc::default());
         let (sensors, ending): (fn() -> Box<dyn Sensors>, _) = (|| Box::new(Machine::new()), Arc::default());
         let start = Start { device, store, models, examples, modeler, anomalies, sensors, ending };
-        Self { start, running: Mutex::new(None) }
+        Self { start, wanted: AtomicU64::new(0), running: Mutex::new(None) }
     }
 
     /// Lets the thread learn from what earlier processes measured; rows count whose kernels are still the same.
     pub fn recall(&self, sources: Arc<Sources>) {
         self.send(Message::Recall(sources));
+    }
+
+    /// Says that an operation was asked for, so that its model is trained: a process pays for those it uses. Never waits.
+    pub fn want(&self, operation: OperationKind) {
+        let bit = 1 << operation as u32;
+        if self.wanted.load(Ordering::Relaxed) & bit != 0
+            || self.wanted.fetch_or(bit, Ordering::Relaxed) & bit != 0
+        {
+            return;
+        }
+        // Where no thread runs nothing was read, so there is nothing to train.
+        if lock(&self.running).is_some() {
+            self.send(Message::Wanted(operation));
+        }
     }
 
     /// Hands a measurement over; never waits.
@@ -177,6 +195,8 @@ impl Start {
         // Bytes of the largest call since memory was looked at.
         let mut needed = 0;
         let mut trained: HashMap<OperationKind, usize> = HashMap::new();
+        // Operations of the store that nobody asked for yet.
+        let mut unasked: BTreeSet<OperationKind> = BTreeSet::new();
         let mut written = Instant::now();
         loop {
             // Nothing to write means nothing to wake up for.
@@ -196,20 +216,23 @@ impl Start {
                 }
                 Ok(Message::Recall(sources)) => {
                     self.recall(&device, &sources);
-                    let examples = lock(&self.examples).clone();
-                    trained.extend(examples.iter().map(|(&operation, list)| (operation, list.len())));
-                    self.train(examples.iter().map(|(&operation, list)| (operation, &**list)));
+                    unasked.extend(lock(&self.examples).keys());
+                }
+                Ok(Message::Wanted(operation)) => {
+                    self.train(unasked.take(&operation), &mut trained);
                 }
                 Ok(Message::Failed(kernel)) => self.note(lock(&self.modeler).record_failure(&kernel)),
                 Ok(Message::Flush(done)) => answer = Some(done),
                 Err(_) => {}
             }
             if !rows.is_empty() && (answer.is_some() || ended || written.elapsed() >= WRITE_EVERY) {
-                self.keep(&mut rows, &mut trained);
+                let grown = self.keep(&mut rows, &trained, &mut unasked);
+                self.train(grown, &mut trained);
                 self.look_at_memory(std::mem::take(&mut needed), &mut *sensors);
                 written = Instant::now();
             }
             if let Some(done) = answer {
+                self.train(std::mem::take(&mut unasked), &mut trained);
                 // Whoever asked may have stopped waiting.
                 let _ = done.send(());
             }
@@ -239,45 +262,53 @@ impl Start {
         }
     }
 
-    /// Writes the rows and trains the models that have grown enough.
-    fn keep(&self, rows: &mut Vec<Evidence>, trained: &mut HashMap<OperationKind, usize>) {
+    /// Writes the rows; returns the operations whose examples have grown enough for another training.
+    fn keep(
+        &self,
+        rows: &mut Vec<Evidence>,
+        trained: &HashMap<OperationKind, usize>,
+        unasked: &mut BTreeSet<OperationKind>,
+    ) -> Vec<OperationKind> {
         if let Err(error) = self.store.append(rows) {
             tracing::warn!(%error, "evidence could not be written; it counts in this process only");
         }
-        let mut grown = Vec::new();
-        {
-            let mut examples = lock(&self.examples);
-            for row in rows.drain(..) {
-                let (Ok(operation), Some(example)) = (row.operation.parse(), example(&row)) else { continue };
-                push(examples.entry(operation).or_default(), example);
-            }
-            for (&operation, list) in examples.iter() {
-                let before = trained.get(&operation).copied().unwrap_or(0);
-                let step = GROWTH.1.max((before as f64 * GROWTH.0) as usize);
-                if list.len() >= before + step || list.len() < before {
-                    grown.push((operation, list.clone()));
-                }
-            }
+        let mut examples = lock(&self.examples);
+        for row in rows.drain(..) {
+            let (Ok(operation), Some(example)) = (row.operation.parse(), example(&row)) else { continue };
+            push(examples.entry(operation).or_default(), example);
+            // What was measured was asked for, even if the word of it was lost.
+            unasked.remove(&operation);
         }
-        if grown.is_empty() {
-            return;
-        }
-        trained.extend(grown.iter().map(|(operation, list)| (*operation, list.len())));
-        self.train(grown.iter().map(|(operation, list)| (*operation, &**list)));
+        let has_grown = |operation: &OperationKind, list: &[Example]| {
+            let before = trained.get(operation).copied().unwrap_or(0);
+            let step = GROWTH.1.max((before as f64 * GROWTH.0) as usize);
+            list.len() >= before + step || list.len() < before
+        };
+        let asked = examples.iter().filter(|(operation, _)| !unasked.contains(operation));
+        asked
+            .filter(|(operation, list)| has_grown(operation, list))
+            .map(|(&operation, _)| operation)
+            .collect()
     }
 
-    /// Trains models anew and publishes all of them.
-    fn train<'a>(&self, grown: impl Iterator<Item = (OperationKind, &'a [Example])>) {
-        let mut modeler = lock(&self.modeler);
-        for (operation, examples) in grown {
+    /// Trains models anew and publishes each as soon as it is there.
+    fn train(
+        &self,
+        operations: impl IntoIterator<Item = OperationKind>,
+        trained: &mut HashMap<OperationKind, usize>,
+    ) {
+        for operation in operations {
             if self.ending.load(Ordering::Relaxed) {
                 return;
             }
-            if let Err(error) = modeler.train(operation, examples) {
+            let examples = lock(&self.examples).get(&operation).cloned().unwrap_or_default();
+            trained.insert(operation, examples.len());
+            let mut modeler = lock(&self.modeler);
+            if let Err(error) = modeler.train(operation, &examples) {
                 tracing::warn!(%operation, %error, "no model was trained");
             }
+            self.models.store(Arc::new(Models::of(&modeler)));
         }
-        self.models.store(Arc::new(Models::of(&modeler)));
     }
 
     /// Compares a measurement with what was predicted when its workload was decided.
@@ -400,5 +431,36 @@ mod tests {
         );
         let memory = found.iter().find(|a| matches!(a, Anomaly::MemoryPressure { .. }));
         assert_eq!(memory.map(Anomaly::severity), Some(Severity::Critical), "{found:?}");
+    }
+
+    #[test]
+    fn a_process_trains_the_models_it_asks_for() {
+        let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+        let x = Tensor::zeros(&[64], DType::F32).unwrap();
+        let workloads = rt.workloads(|rt| rt.neg(&x).and_then(|x| rt.sum(&x, 0))).unwrap();
+        let store = Arc::new(MemoryStore::default());
+        let learner = || {
+            let models: Arc<ArcSwap<Models>> = Arc::default();
+            let (device, store) = (rt.device_info().clone(), Arc::clone(&store));
+            (Learner::new(device, store, Arc::clone(&models), Training::default()), models)
+        };
+        let (first, _) = learner();
+        for workload in workloads {
+            let (workload, candidate) = (Arc::new(workload), Arc::new(made_up(1, 1e-3, 1.1)));
+            let timings = Timings { seconds: 1e-3, samples: 1, spread: None, at: 0 };
+            first.measured(Measurement { workload, candidate, timings });
+        }
+        first.flush();
+        let (second, models) = learner();
+        second.recall(Arc::new(Sources::of(rt.kernels())));
+        second.want(OperationKind::Elementwise);
+        let has = |operation| models.load().get(operation).is_some();
+        let started = Instant::now();
+        while !has(OperationKind::Elementwise) && started.elapsed() < Duration::from_secs(60) {
+            std::thread::yield_now();
+        }
+        assert!(has(OperationKind::Elementwise) && !has(OperationKind::Reduce));
+        second.flush();
+        assert!(has(OperationKind::Reduce), "who waits for everything gets everything");
     }
 }

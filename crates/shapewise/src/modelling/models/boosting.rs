@@ -158,8 +158,8 @@ impl Model for GradientBoosting {
         let mut errors: Vec<f32> = targets.iter().map(|t| t - self.start).collect();
         self.questions.clear();
         self.leaves.clear();
-        for _ in 0..self.settings.trees {
-            let tree = columns.grow(&errors, &weights, &self.settings);
+        for number in 0..self.settings.trees {
+            let tree = columns.grow(number, &errors, &weights, &self.settings);
             for (error, &leaf) in errors.iter_mut().zip(&tree.index) {
                 *error -= tree.leaves[leaf as usize];
             }
@@ -180,6 +180,15 @@ impl Model for GradientBoosting {
             from = to;
         }
     }
+}
+
+/// Whether a tree may ask about a column: half of them, others for each tree. That takes half the time and makes trees differ.
+fn takes_part(tree: usize, column: usize) -> bool {
+    // SplitMix64's last steps.
+    let mut z = ((tree << 16) + column) as u64;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (z ^ (z >> 31)) & 1 == 0
 }
 
 /// Kernels in the order of their mean residual.
@@ -236,21 +245,20 @@ impl Columns {
     }
 
     /// The tree that lowers the squared errors most, one level after the other.
-    fn grow(&self, errors: &[f32], weights: &[f32], settings: &BoostingSettings) -> Tree {
+    fn grow(&self, number: usize, errors: &[f32], weights: &[f32], settings: &BoostingSettings) -> Tree {
         let depth = settings.depth;
         let mut index = vec![0u8; self.len];
         let mut questions = Vec::with_capacity(depth);
         let mut sums = vec![[0.0f32; 2]; BINS << depth];
+        let weighed: Vec<[f32; 2]> = errors.iter().zip(weights).map(|(e, w)| [e * w, *w]).collect();
         for level in 0..depth {
             let mut best: Option<(f32, usize, usize)> = None;
-            for (c, column) in self.features.iter().enumerate() {
+            for (c, column) in self.features.iter().enumerate().filter(|(c, _)| takes_part(number, *c)) {
                 let sums = &mut sums[..BINS << level];
                 sums.fill([0.0; 2]);
-                for (((&leaf, &bin), &error), &weight) in
-                    index.iter().zip(&column.bins).zip(errors).zip(weights)
-                {
+                for ((&leaf, &bin), [error, weight]) in index.iter().zip(&column.bins).zip(&weighed) {
                     let sum = &mut sums[leaf as usize * BINS + bin as usize];
-                    sum[0] += error * weight;
+                    sum[0] += error;
                     sum[1] += weight;
                 }
                 let (gain, threshold) = column.best(sums, settings.shrinkage);

@@ -169,3 +169,11 @@ fn every_choice_of_model_trains_and_a_users_own_too() {
         assert!((p.seconds / 3.3e-4 - 1.0).abs() < 0.2, "{}: {p:?}", trained.model());
     }
 }
+
+#[test]
+fn predictions_aim_at_the_least_relative_error() {
+    assert_eq!(least_relative(&[0.0; 5]), 0.0);
+    assert!((least_relative(&[-0.1; 3]) - 0.1).abs() < 1e-6, "all predicted a tenth too high");
+    let half_and_double = [2f32.ln(), -(2f32.ln())];
+    assert!(least_relative(&half_and_double) > 0.19, "too high by two counts more than too low by two");
+}

@@ -101,6 +101,18 @@ impl Walk {
         self.outer * self.channels * self.inner
     }
 
+    /// Elements of a stretch, and how many stretches there are.
+    pub fn stretches(&self) -> (usize, usize) {
+        let length = if self.block > 0 {
+            self.block.min(self.inner)
+        } else if self.inner == 1 && self.channels > 1 {
+            self.channels
+        } else {
+            self.inner
+        };
+        (length, self.elements().div_ceil(length.max(1)))
+    }
+
     /// The stretch that element `at` begins or is in.
     pub fn stretch(&self, at: usize) -> Stretch {
         if self.block > 0 {

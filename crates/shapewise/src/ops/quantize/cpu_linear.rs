@@ -1,6 +1,7 @@
 //! Quantise, dequantise and requantise in one pass: stretches that share a scale, split between threads.
 #![allow(unsafe_code)]
 
+use arrayvec::ArrayVec;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -20,6 +21,8 @@ use crate::tensor::DType;
 
 /// Elements that pass through a buffer of f32 at once: both fit the first cache beside input and output.
 const BLOCK: usize = 1024;
+/// Elements of a step of vectors.
+pub(super) const STEP: usize = 32;
 /// Operations on an element: division, two borders, rounding, zero point, narrowing.
 const OPERATIONS: f64 = 6.0;
 
@@ -48,7 +51,15 @@ pub(super) fn cost(workload: &Workload, unit: ComputeUnit, stream: bool, device:
     let walk = Walk::of(workload, &attributes);
     let (read, written) = (workload.inputs()[0].bytes() as f64, workload.outputs()[0].bytes() as f64);
     let set = read + written;
-    let (caches, elements) = (&device.caches, walk.elements() as f64);
+    let caches = &device.caches;
+    // What is left of a stretch goes one by one, each with a vector's work, and beginning a stretch takes about a step's.
+    let (length, stretches) = walk.stretches();
+    let (lanes, step) = match unit.isa {
+        Some(Isa::Avx2) => (8, STEP),
+        _ => (1, 1),
+    };
+    let each = length / step * step + length % step * lanes + step;
+    let elements = stretches as f64 * each as f64;
     // A store brings its line in first; past the caches it goes to memory once.
     let write = if stream {
         Traffic { l1: written, l2: written, l3: written, memory: written }
@@ -194,13 +205,15 @@ impl Job {
     }
 
     fn range(&self, from: usize, to: usize) {
+        // One for all stretches that need it: filling it with zeros takes longer than a short stretch.
+        let mut buffer = ArrayVec::new();
         let mut at = from;
         while at < to {
             let stretch = self.walk.stretch(at);
             let n = stretch.end.min(to) - at;
             let [a, b] = self.scales.map(|scales| scales.at(stretch.index, stretch.step));
             // SAFETY: the stretch lies inside the operands, and a byte with two elements is in one stretch.
-            unsafe { self.stretch(at, n, a, b) };
+            unsafe { self.stretch(at, n, a, b, &mut buffer) };
             at += n;
         }
         #[cfg(target_arch = "x86_64")]
@@ -211,7 +224,7 @@ impl Job {
 
     /// # Safety
     /// The operands have `n` elements from `at` on, and the scales of all of them.
-    unsafe fn stretch(&self, at: usize, n: usize, a: Scales, b: Scales) {
+    unsafe fn stretch(&self, at: usize, n: usize, a: Scales, b: Scales, buffer: &mut ArrayVec<f32, BLOCK>) {
         let x = |kind: QuantType, i: usize| self.x.wrapping_add(kind.bytes(at + i));
         let y = |kind: QuantType, i: usize| self.y.wrapping_add(kind.bytes(at + i));
         // SAFETY: the caller's promise; pieces are inside the stretch.
@@ -226,7 +239,9 @@ impl Job {
                     dequantise(self.isa, kind, x(kind, 0), n, a, to, self.stream);
                 }
                 (from, to) => {
-                    let mut buffer = [0.0; BLOCK];
+                    if buffer.is_empty() {
+                        buffer.extend([0.0; BLOCK]);
+                    }
                     for i in (0..n).step_by(BLOCK) {
                         let len = BLOCK.min(n - i);
                         let buffer = &mut buffer[..len];

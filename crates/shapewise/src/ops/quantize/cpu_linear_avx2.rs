@@ -5,10 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::QuantType;
-use super::cpu_linear::Scales;
-
-/// Elements of one step.
-const STEP: usize = 32;
+use super::cpu_linear::{STEP, Scales};
 
 /// Kinds as constants, so that each loop is compiled for its own.
 mod kind {

@@ -16,15 +16,16 @@ pub(super) fn traffic(workload: &Workload, device: &DeviceInfo) -> Traffic {
     let row = y.shape[1] as f64 * size;
     let matrix: usize = [0, 2, 3].map(|i| workload.inputs()[i].bytes()).iter().sum();
     let output = y.bytes() as f64;
-    let bytes = workload.bytes() as f64;
-    let stream = Traffic::pass(matrix as f64 + 2.0 * output, bytes, &device.caches);
     // An entry picks a row of the dense operand, whole lines of it unless they are still there from the rows before.
     let picks = workload.inputs()[2].len() as f64;
-    let window = (f64::from(attributes(workload).span) * row).min(x.bytes() as f64);
     let lines = (row / 64.0).ceil() * 64.0;
+    // A few entries touch a few rows, however large the operand is.
+    let touched = (picks * lines).min(x.bytes() as f64);
+    let bytes = matrix as f64 + output + touched;
+    let stream = Traffic::pass(matrix as f64 + 2.0 * output, bytes, &device.caches);
+    let window = (f64::from(attributes(workload).span) * row).min(touched);
     let far = Traffic::pass(picks * lines, window, &device.caches);
-    let once = x.bytes() as f64;
-    let near = Traffic { l1: picks * row, ..Traffic::pass(once, bytes, &device.caches) };
+    let near = Traffic { l1: picks * row, ..Traffic::pass(touched, bytes, &device.caches) };
     Traffic {
         l1: stream.l1 + near.l1,
         l2: stream.l2 + far.l2.max(near.l2),
