@@ -121,6 +121,10 @@ impl Peaks {
 
 /// The value at `threads`, linear between the nearest measured numbers of threads and flat outside them.
 fn interpolate(points: impl Iterator<Item = (usize, f64)> + Clone, threads: usize) -> Option<f64> {
+    // Nearly always that very number was measured.
+    if let Some((_, value)) = points.clone().find(|p| p.0 == threads) {
+        return Some(value);
+    }
     let below = points.clone().filter(|p| p.0 <= threads).max_by_key(|p| p.0);
     let above = points.filter(|p| p.0 >= threads).min_by_key(|p| p.0);
     match (below, above) {

@@ -12,16 +12,9 @@ struct Roof {
     levels: [Option<f64>; 4],
 }
 
-impl Roof {
-    fn of(peaks: &Peaks, unit: ComputeUnit, threads: usize) -> Self {
-        let levels = [Level::L1, Level::L2, Level::L3, Level::Memory];
-        Self {
-            unit,
-            threads,
-            arithmetic: peaks.arithmetic(unit, threads),
-            levels: levels.map(|level| peaks.bandwidth(level, threads)),
-        }
-    }
+/// Bytes per second of each level.
+fn rates(peaks: &Peaks, threads: usize) -> [Option<f64>; 4] {
+    [Level::L1, Level::L2, Level::L3, Level::Memory].map(|level| peaks.bandwidth(level, threads))
 }
 
 /// The roofs of a device, each looked up once: the candidates of a workload share a few.
@@ -39,13 +32,15 @@ impl<'a> Roofs<'a> {
     /// The times of a cost's resources; `None` where a peak that it needs was not measured.
     pub fn terms(&mut self, cost: &Cost) -> Option<Terms> {
         let peaks = self.peaks?;
-        let is = |roof: &&Roof| roof.unit == cost.unit && roof.threads == cost.threads;
-        let known = self.known.iter().find(is).copied();
-        let roof = known.unwrap_or_else(|| {
-            let roof = Roof::of(peaks, cost.unit, cost.threads);
-            self.known.push(roof);
-            roof
-        });
+        let (unit, threads) = (cost.unit, cost.threads);
+        let alike = |roof: &&Roof| roof.threads == threads;
+        if let Some(roof) = self.known.iter().find(|roof| roof.unit == unit && alike(roof)) {
+            return Terms::below(roof, cost, peaks.hand_off);
+        }
+        // All units share the memory.
+        let levels = self.known.iter().find(alike).map_or_else(|| rates(peaks, threads), |roof| roof.levels);
+        let roof = Roof { unit, threads, arithmetic: peaks.arithmetic(unit, threads), levels };
+        self.known.push(roof);
         Terms::below(&roof, cost, peaks.hand_off)
     }
 }
