@@ -10,6 +10,7 @@ use super::cpu_rows::{Expecting, Number, Numbers, Packed, Plain, Rooted, Sink, S
 use super::cpu_stages::{Stage, all_but_last, run, stages};
 use super::plan::Radices;
 use super::roots::{Table, root};
+use crate::backends::cpu::ALIGNMENT;
 use crate::backends::cpu::real::{RealTask, Vectors};
 use crate::backends::cpu::simd::{Float, Lanes, MAX_LANES};
 
@@ -81,10 +82,10 @@ impl<T: Number> Along<T> {
         // SAFETY: the caller's promise.
         unsafe {
             let from = Numbers { stride: lanes as isize, ..x };
-            // The output's place is one of the two that rows go to and fro between, so that all fit a nearer cache; the last rows are
-            // in scratch, from where their lanes are written.
-            let other =
-                if x.first == y.first || y.streams() { scratch.add(self.numbers() + PAD) } else { y.first };
+            // An aligned output is one of the two places that rows go to and fro between, so that all fit a nearer cache; the last rows
+            // are in scratch, from where their lanes are written.
+            let lent = x.first != y.first && !y.streams() && y.first.addr().is_multiple_of(ALIGNMENT);
+            let other = if lent { y.first } else { scratch.add(self.numbers() + PAD) };
             let pair = if self.stages.len() % 2 == 1 { [scratch, other] } else { [other, scratch] };
             let rooted = |first: *mut T| Rooted { first, roots: self.roots.as_ptr() };
             let [there, here] = if let [only] = &self.stages[..] {
