@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::cpu_lines::Width;
-use super::cpu_stages::{Expecting, Move, Number, Numbers, Packed, Plain, Stage, all_but_last, run};
+use super::cpu_rows::{Expecting, Number, Numbers, Packed, Plain, Spaced};
+use super::cpu_stages::{Move, Stage, all_but_last, run};
 use crate::backends::cpu::simd::Isa;
 
 /// All stages of columns but the last; while rows are read, the next ones are asked for.
@@ -14,7 +15,7 @@ pub(super) unsafe fn all_but_last_of_columns<T: Number>(
     stages: &[Stage<T>],
     from: Numbers<T>,
     scratch: [*mut T; 2],
-) -> [*mut T; 2] {
+) -> (Spaced<T>, *mut T) {
     let soon = 2 * from.stride;
     // SAFETY: the caller's promise.
     unsafe {
@@ -30,21 +31,26 @@ pub(super) unsafe fn all_but_last_of_columns<T: Number>(
 ///
 /// # Safety
 /// As for `run`.
-pub(super) unsafe fn last_of_columns<T: Number>(isa: Isa, stage: &Stage<T>, from: *mut T, to: Numbers<T>) {
+pub(super) unsafe fn last_of_columns<T: Number>(isa: Isa, stage: &Stage<T>, from: Spaced<T>, to: Numbers<T>) {
     // SAFETY: the caller's promise.
     unsafe {
         if to.is_plain() {
-            run::<T, true>(isa, stage, Packed(from), Plain(to));
+            run::<T, true>(isa, stage, from, Plain(to));
         } else {
-            run::<T, true>(isa, stage, Packed(from), to);
+            run::<T, true>(isa, stage, from, to);
         }
     }
+}
+
+/// Rows of scratch for so many rows of a stage.
+pub(super) const fn spaced(rows: usize) -> usize {
+    rows + rows / 32
 }
 
 /// Transforms LANES columns, whose rows are LANES neighbouring numbers; `x` may be `y`.
 ///
 /// # Safety
-/// The columns are valid, and the scratch has room for two times their numbers.
+/// The columns are valid, and the scratch has room for two times `spaced` rows.
 pub(super) unsafe fn columns<T: Number>(
     width: Width,
     stages: &[Stage<T>],
@@ -56,10 +62,10 @@ pub(super) unsafe fn columns<T: Number>(
     let Width { isa, lanes, .. } = width;
     // SAFETY: the caller's promise.
     unsafe {
-        let there = scratch.add(2 * lanes * n);
+        let there = scratch.add(2 * lanes * spaced(n));
         match stages {
             [.., last] if stages.len() > 1 => {
-                let [here, _] = all_but_last_of_columns(isa, stages, x, [scratch, there]);
+                let (here, _) = all_but_last_of_columns(isa, stages, x, [scratch, there]);
                 last_of_columns(isa, last, here, y);
             }
             _ => {

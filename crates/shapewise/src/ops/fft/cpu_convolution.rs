@@ -3,9 +3,11 @@
 
 use num_complex::Complex;
 
-use super::cpu_lines::{Along, FourStep, Line, Width};
+use super::cpu_along::Along;
+use super::cpu_four_step::FourStep;
+use super::cpu_lines::{Line, Width};
 use super::cpu_radix::mul;
-use super::cpu_stages::{Number, Numbers, Sink, Source};
+use super::cpu_rows::{Number, Numbers, Sink, Source};
 use super::plan::Plan;
 use super::roots::root;
 use crate::backends::cpu::real::{RealTask, Vectors};

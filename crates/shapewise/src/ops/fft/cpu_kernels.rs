@@ -1,8 +1,11 @@
 //! The kernels: the same passes on each instruction set.
 #![allow(unsafe_code)]
 
-use super::cpu_lines::{PAD, Width};
+use super::cpu_along::PAD;
+use super::cpu_columns::spaced;
+use super::cpu_lines::Width;
 use super::cpu_passes::{Job, lane_count, line_isa, single};
+use super::cpu_tiles::cut;
 use super::geometry::{Geometry, attributes};
 use super::plan::{Plan, across, recent_plans};
 use super::{FftKind, Rigor};
@@ -57,11 +60,15 @@ fn streams(workload: &Workload, geometry: &Geometry, plan: &Plan, device: &Devic
         && device.caches.l2.is_some_and(|l2| workload.bytes() > l2)
 }
 
-/// The values of the knob, the one that is taken until times are known first: past the caches where the lines fill half of the last
-/// one, which others use too.
-fn stream_values(workload: &Workload, device: &DeviceInfo) -> [u32; 2] {
-    let last = device.caches.l3.or(device.caches.l2);
-    if last.is_some_and(|last| workload.bytes() >= last / 2) { [1, 0] } else { [0, 1] }
+/// The values of the knob that calls try, the one that is taken until times are known first. Lines that fill half of the last cache,
+/// which others use too, only go past it: through it they took a quarter longer, and so would every call that tries.
+fn stream_values(workload: &Workload, device: &DeviceInfo) -> &'static [u32] {
+    let fill = |cache: Option<usize>| cache.is_some_and(|bytes| workload.bytes() >= bytes / 2);
+    match device.caches.l3 {
+        Some(l3) if fill(Some(l3)) => &[1],
+        None if fill(device.caches.l2) => &[1, 0],
+        _ => &[0, 1],
+    }
 }
 
 impl Kernel for Stockham {
@@ -78,14 +85,19 @@ impl Kernel for Stockham {
             "cpu_kernels.rs",
             "cpu_passes.rs",
             "cpu_lines.rs",
+            "cpu_along.rs",
+            "cpu_four_step.rs",
             "cpu_columns.rs",
             "cpu_stages.rs",
+            "cpu_rows.rs",
+            "cpu_eights.rs",
             "cpu_tiles.rs",
             "cpu_turned.rs",
             "cpu_radix.rs",
             "cpu_convolution.rs",
             "cpu_real.rs",
-            "plan.rs"
+            "plan.rs",
+            "roots.rs"
         )
     }
 
@@ -102,16 +114,11 @@ impl Kernel for Stockham {
     }
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        let geometry = Geometry::new(workload);
-        let (points, contiguous) = line(&geometry);
-        let lanes = self.line_lanes(&geometry, points);
-        let all = contiguous.then(|| recent_plans(points, lanes, attributes(workload).rigor));
-        let variants: Vec<u32> = (0..all.as_ref().map_or(1, |all| all.len()) as u32).collect();
-        // Below this a hand-over costs more than there is to share.
-        let threads = if geometry.points() * geometry.repeats() < 4096 { 1 } else { device.threads };
-        let space = ParameterSpace::threads(threads).axis(Knob::Plan, &variants);
-        let past = all.is_some_and(|all| streams(workload, &geometry, &all[0], device));
-        if past { space.axis(Knob::Stream, &stream_values(workload, device)) } else { space }
+        self.points(workload, device, stream_values(workload, device))
+    }
+
+    fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        self.points(workload, device, &[0, 1])
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
@@ -190,6 +197,20 @@ impl Kernel for Stockham {
 }
 
 impl Stockham {
+    /// Threads and plans, with these ways to write where lines may go past the caches.
+    fn points(&self, workload: &Workload, device: &DeviceInfo, streamed: &[u32]) -> ParameterSpace {
+        let geometry = Geometry::new(workload);
+        let (points, contiguous) = line(&geometry);
+        let lanes = self.line_lanes(&geometry, points);
+        let all = contiguous.then(|| recent_plans(points, lanes, attributes(workload).rigor));
+        let variants: Vec<u32> = (0..all.as_ref().map_or(1, |all| all.len()) as u32).collect();
+        // Below this a hand-over costs more than there is to share.
+        let threads = if geometry.points() * geometry.repeats() < 4096 { 1 } else { device.threads };
+        let space = ParameterSpace::threads(threads).axis(Knob::Plan, &variants);
+        let past = all.is_some_and(|all| streams(workload, &geometry, &all[0], device));
+        if past { space.axis(Knob::Stream, streamed) } else { space }
+    }
+
     /// Lanes of the registers that work on lines of n neighbours. Real lines are transformed one by one.
     fn line_lanes(&self, geometry: &Geometry, n: usize) -> usize {
         let complex = matches!(geometry.kind, FftKind::Forward | FftKind::Inverse);
@@ -210,8 +231,11 @@ fn work(plan: &Plan, n: usize) -> (f64, f64) {
     match plan {
         Plan::Across(radices) => (5.0 * log(n), radices.0.len() as f64),
         Plan::Along(radices) => (5.0 * log(n), radices.0.len() as f64 + 1.0),
-        // The roots between the passes are products of two.
-        Plan::FourStep(a, b) => (5.0 * log(n) + 6.0, (a.0.len() + b.0.len()) as f64 + 1.0),
+        // The roots between the passes are products of two; rows are turned on their own, or with a first stage that is cut.
+        Plan::FourStep(a, b) => {
+            let own = !matches!(&b.0[..], [first, _, ..] if cut((*first).into()).is_some());
+            (5.0 * log(n) + 6.0, (a.0.len() + b.0.len() + usize::from(own)) as f64)
+        }
         Plan::Bluestein(points, inner) => {
             let (operations, passes) = work(inner, *points);
             let times = *points as f64 / n as f64;
@@ -228,10 +252,11 @@ fn work(plan: &Plan, n: usize) -> (f64, f64) {
 fn scratch(plan: &Plan, n: usize, lanes: usize) -> usize {
     // Halved real lines keep a line beside it.
     let own = match plan {
-        Plan::Across(_) => 4 * lanes * n,
+        Plan::Across(_) => 4 * lanes * spaced(n),
         Plan::Along(_) => 4 * n + PAD,
         Plan::FourStep(a, b) => {
-            2 * (a.len() + lanes) * b.len().next_multiple_of(lanes) + 4 * lanes * a.len().max(b.len())
+            let middle = 2 * (a.len() + lanes) * b.len().next_multiple_of(lanes);
+            middle + 4 * lanes * spaced(a.len().max(b.len()))
         }
         Plan::Bluestein(points, inner) => 4 * points + scratch(inner, *points, lanes),
         Plan::Rader(inner) => 4 * n + scratch(inner, n - 1, lanes),

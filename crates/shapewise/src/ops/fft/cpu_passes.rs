@@ -5,11 +5,12 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, LazyLock};
 
 use super::cache::Cache;
-use super::cpu_columns::columns;
+use super::cpu_columns::{columns, spaced};
+use super::cpu_four_step::FourStep;
 use super::cpu_kernels::{is_smooth, plan_of};
-use super::cpu_lines::{FourStep, Line, Width};
+use super::cpu_lines::{Line, Width};
 use super::cpu_real;
-use super::cpu_stages::{Number, Numbers};
+use super::cpu_rows::{Number, Numbers};
 use super::geometry::{Along, Geometry, attributes};
 use super::plan::{Plan, across};
 use super::{FftAttributes, FftKind, Rigor};
@@ -286,7 +287,7 @@ impl<'a, T: Planned> Job<'a, T> {
         };
         let side_by_side = inner.input == 1 && inner.output == 1;
         let (groups, repeats) = (inner.size.div_ceil(lanes), outer.iter().map(|a| a.size).product::<usize>());
-        self.share(groups * repeats, 4 * lanes * n, &|task, scratch| {
+        self.share(groups * repeats, 4 * lanes * spaced(n), &|task, scratch| {
             let (repeat, first) = (task / groups, task % groups * lanes);
             let count = lanes.min(inner.size - first);
             let from = offset(outer, repeat, |a| a.input) + first as isize * inner.input;

@@ -66,11 +66,27 @@ pub(super) fn dft2<T: Float, S: Lanes<T>>(s: S, x: &mut [Pair<S::V>]) {
 }
 
 #[inline(always)]
-fn four<T: Float, S: Lanes<T>>(s: S, x: [Pair<S::V>; 4]) -> [Pair<S::V>; 4] {
+pub(super) fn four<T: Float, S: Lanes<T>>(s: S, x: [Pair<S::V>; 4]) -> [Pair<S::V>; 4] {
     let (a, b) = (add(s, x[0], x[2]), sub(s, x[0], x[2]));
     let (c, d) = (add(s, x[1], x[3]), sub(s, x[1], x[3]));
     let [y1, y3] = turn(s, b, d);
     [add(s, a, c), y1, sub(s, a, c), y3]
+}
+
+/// The same after the numbers are multiplied by powers of e^(−πi/4); products with √½ are fused into the last sums.
+#[inline(always)]
+pub(super) fn four_turned<T: Float, S: Lanes<T>>(s: S, x: [Pair<S::V>; 4]) -> [Pair<S::V>; 4] {
+    let root = s.splat(T::from_f64(std::f64::consts::FRAC_1_SQRT_2));
+    let [a, b] = turn(s, x[0], x[2]);
+    // (1 − i) and (1 + i) times the others, √½ left out.
+    let one = Pair { re: s.add(x[1].re, x[1].im), im: s.sub(x[1].im, x[1].re) };
+    let three = Pair { re: s.sub(x[3].re, x[3].im), im: s.add(x[3].re, x[3].im) };
+    let (c, d) = (sub(s, one, three), add(s, one, three));
+    let [y0, y2] = scaled(s, a, c, root);
+    let d = Pair { re: d.im, im: d.re };
+    let y1 = Pair { re: s.mul_add(d.re, root, b.re), im: s.neg_mul_add(d.im, root, b.im) };
+    let y3 = Pair { re: s.neg_mul_add(d.re, root, b.re), im: s.mul_add(d.im, root, b.im) };
+    [y0, y1, y2, y3]
 }
 
 #[inline(always)]

@@ -4,7 +4,7 @@
 use num_complex::Complex;
 
 use super::cpu_radix::{Pair, add, mul, sub};
-use super::cpu_stages::{Number, Numbers, Sink, Source};
+use super::cpu_rows::{Number, Numbers, Sink, Source};
 use super::roots::root;
 use crate::backends::cpu::real::{RealTask, Vectors};
 use crate::backends::cpu::simd::{Float, Isa, Lanes};

@@ -3,9 +3,12 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
+use super::cpu_eights::{eight, fit_registers};
 use super::cpu_radix::{Pair, dft, mul};
-use super::cpu_stages::{Packed, Sink, Source, Stage, each};
+use super::cpu_rows::{Packed, Sink, Source};
+use super::cpu_stages::{Stage, each};
 use crate::backends::cpu::simd::{Float, Lanes};
 
 /// The largest radix that is cut.
@@ -27,6 +30,7 @@ pub(super) const fn cut(radix: usize) -> Option<[usize; 2]> {
 pub(super) unsafe fn tiled<T: Float, S: Lanes<T>, const A: usize, const B: usize, const LAST: bool>(
     s: S,
     stage: &Stage<T>,
+    these: Range<usize>,
     from: impl Source<T>,
     to: impl Sink<T>,
 ) {
@@ -36,14 +40,14 @@ pub(super) unsafe fn tiled<T: Float, S: Lanes<T>, const A: usize, const B: usize
     let (rest, stride) = (if LAST { 1 } else { stage.rest }, stage.stride);
     let (near, far) = (from.apart::<S>(1), from.apart::<S>(stride * rest));
     let (next, step) = (to.apart::<S>(1), to.apart::<S>(stride));
-    for p in 0..rest {
+    for p in these {
         let (mut source, mut target) = (from.row::<S>(stride * p), to.row::<S>(stride * A * B * p));
         let roots = stage.roots.as_ptr().wrapping_add(2 * A * B * p);
         for q in 0..stride {
             // SAFETY: the rows are those of `known`, and the tile has one for each number of the radix.
             unsafe {
                 fill::<T, S, A, B>(s, stage.inner.as_ptr(), from, (source, far), tile);
-                empty::<T, S, A, B, LAST>(s, roots, tile, to, (target, step), q);
+                empty::<T, S, A, B, LAST>(s, roots, tile, to, (target, step), to.hold(s, q));
             }
             (source, target) = (source.wrapping_offset(near), target.wrapping_offset(next));
         }
@@ -84,6 +88,23 @@ unsafe fn fill_one<T: Float, S: Lanes<T>, const A: usize, const B: usize, const 
     tile: Packed<T>,
     j: usize,
 ) {
+    if A == 8 && !fit_registers::<T, S>() {
+        let (first, row) = (source.wrapping_offset(far * j as isize), Sink::row::<S>(tile, A * j));
+        let step = Sink::apart::<S>(tile, 1);
+        // SAFETY: as below; the roots of the first number are left out.
+        return unsafe {
+            let roots = roots.add(2 * A * j + 2);
+            eight::<T, S, ROOTS>(
+                s,
+                from,
+                (first, far * B as isize),
+                tile,
+                (row, step),
+                roots,
+                tile.hold(s, 0),
+            );
+        };
+    }
     let zero = s.splat(T::ZERO);
     let mut x = [Pair { re: zero, im: zero }; A];
     // SAFETY: j < B and i < A name rows of the stage and of the tile.
@@ -113,7 +134,7 @@ unsafe fn empty<T: Float, S: Lanes<T>, const A: usize, const B: usize, const LAS
     tile: Packed<T>,
     to: impl Sink<T>,
     (target, step): (*mut T, isize),
-    q: usize,
+    held: Pair<S::V>,
 ) {
     let zero = s.splat(T::ZERO);
     for k in 0..A {
@@ -127,10 +148,10 @@ unsafe fn empty<T: Float, S: Lanes<T>, const A: usize, const B: usize, const LAS
             each!(i in B {
                 let (at, k) = (target.wrapping_offset(step * (k + A * i) as isize), k + A * i);
                 if LAST {
-                    to.write(s, at, q, k, x[i]);
+                    to.write(s, at, held, k, x[i]);
                 } else {
                     let root = Pair { re: s.splat(*roots.add(2 * k)), im: s.splat(*roots.add(2 * k + 1)) };
-                    to.write(s, at, q, k, mul(s, x[i], root));
+                    to.write(s, at, held, k, mul(s, x[i], root));
                 }
             });
         }

@@ -1,7 +1,7 @@
 //! Short lines side by side: as many as there are lanes are turned so that each has a lane of its own.
 #![allow(unsafe_code)]
 
-use super::cpu_stages::{Number, Numbers};
+use super::cpu_rows::{Number, Numbers};
 use crate::backends::cpu::real::{RealTask, Vectors};
 use crate::backends::cpu::simd::{Lanes, MAX_LANES};
 

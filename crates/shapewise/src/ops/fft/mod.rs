@@ -6,14 +6,18 @@
 mod api;
 mod attributes;
 mod cache;
+mod cpu_along;
 mod cpu_columns;
 mod cpu_convolution;
+mod cpu_eights;
+mod cpu_four_step;
 mod cpu_kernels;
 mod cpu_lines;
 mod cpu_passes;
 mod cpu_radix;
 mod cpu_real;
 mod cpu_reference;
+mod cpu_rows;
 #[cfg(feature = "rustfft")]
 mod cpu_rustfft;
 mod cpu_stages;

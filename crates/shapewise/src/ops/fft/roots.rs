@@ -1,4 +1,7 @@
-//! Roots of unity to the last bit.
+//! Roots of unity to the last bit, and tables of them.
+
+use crate::backends::cpu::ALIGNMENT;
+use crate::backends::cpu::simd::Float;
 
 /// The real and imaginary part of e^(−2πi k/n).
 ///
@@ -25,9 +28,41 @@ pub(super) fn root(k: usize, n: usize) -> (f64, f64) {
     }
 }
 
+/// Numbers that start at a cache line, so that no vector of them lies in two.
+pub(super) struct Table<T> {
+    numbers: Vec<T>,
+    first: usize,
+}
+
+impl<T: Float> Table<T> {
+    pub fn new(numbers: &[T]) -> Self {
+        let line = ALIGNMENT / size_of::<T>();
+        let mut all = Vec::<T>::with_capacity(numbers.len() + line);
+        let first = all.as_ptr().align_offset(ALIGNMENT).min(line);
+        all.resize(first, T::ZERO);
+        all.extend_from_slice(numbers);
+        Self { numbers: all, first }
+    }
+
+    /// The first number.
+    pub fn as_ptr(&self) -> *const T {
+        self.numbers[self.first..].as_ptr()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::root;
+    use super::*;
+
+    #[test]
+    fn tables_start_at_cache_lines() {
+        for n in [0, 1, 5, 100, 5000] {
+            let numbers: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let table = Table::new(&numbers);
+            assert_eq!(table.as_ptr().addr() % ALIGNMENT, 0);
+            assert_eq!(table.numbers[table.first..], numbers);
+        }
+    }
 
     #[test]
     fn roots_are_on_their_angles() {

@@ -1,0 +1,234 @@
+//! Lines whose vectors hold neighbouring numbers: stages of rows, and the lanes last.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+
+use super::cpu_eights::fit_registers;
+use super::cpu_lines::Width;
+use super::cpu_radix::{Pair, dft2, dft4, dft8, dft16, four, four_turned};
+use super::cpu_rows::{Expecting, Number, Numbers, Packed, Plain, Rooted, Sink, Source, Spaced};
+use super::cpu_stages::{Stage, all_but_last, run, stages};
+use super::plan::Radices;
+use super::roots::{Table, root};
+use crate::backends::cpu::ALIGNMENT;
+use crate::backends::cpu::real::{RealTask, Vectors};
+use crate::backends::cpu::simd::{Float, Lanes, MAX_LANES};
+
+/// Numbers between two scratches, so that rows of both do not fall on the same lines of the first cache.
+pub(super) const PAD: usize = 16 * 9;
+
+/// Neighbouring numbers in a vector.
+pub(super) struct Along<T> {
+    width: Width,
+    stages: Vec<Stage<T>>,
+    rows: usize,
+    /// For each row a vector of roots, by which its lanes are multiplied before they are transformed.
+    roots: Table<T>,
+}
+
+impl<T: Number> Along<T> {
+    pub fn new(radices: &Radices, width: Width) -> Self {
+        let rows = radices.len();
+        let n = rows * width.lanes;
+        let roots: Vec<T> = (0..rows).flat_map(|row| width.vector(|lane| root(row * lane, n))).collect();
+        Self { width, stages: stages(&radices.0), rows, roots: Table::new(&roots) }
+    }
+
+    /// Numbers of `T` in all rows.
+    fn numbers(&self) -> usize {
+        2 * self.width.lanes * self.rows
+    }
+
+    /// Numbers of `T` that a transform needs as scratch.
+    pub fn scratch(&self) -> usize {
+        2 * self.numbers() + PAD
+    }
+
+    /// All stages but the last.
+    ///
+    /// # Safety
+    /// As for `transform`; both places have room for all rows.
+    unsafe fn all_but_last(
+        &self,
+        from: Numbers<T>,
+        next: *const T,
+        places: [*mut T; 2],
+    ) -> (Spaced<T>, *mut T) {
+        let (isa, stages) = (self.width.isa, &self.stages[..]);
+        let plain = from.sign.to_bits64() == 0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if next.is_null() && plain {
+                return all_but_last(isa, stages, Plain(from), places);
+            }
+            // Without a next line this one asks for itself, which changes nothing.
+            let apart = next.addr().wrapping_sub(from.first.addr()) as isize / size_of::<T>() as isize;
+            let later = if next.is_null() { 0 } else { apart };
+            if plain {
+                all_but_last(isa, stages, Expecting(Plain(from), later), places)
+            } else {
+                all_but_last(isa, stages, Expecting(from, later), places)
+            }
+        }
+    }
+
+    /// Transforms one line of neighbours; `x` may be `y`. The line at `next`, if any, is asked for meanwhile.
+    ///
+    /// # Safety
+    /// Both lines are valid, and the scratch has room for `self.scratch()` numbers.
+    pub unsafe fn transform(&self, x: Numbers<T>, y: Numbers<T>, next: *const T, scratch: *mut T) {
+        let Width { isa, lanes, .. } = self.width;
+        let Some(last) = self.stages.last() else { return };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let from = Numbers { stride: lanes as isize, ..x };
+            // An aligned output is one of the two places that rows go to and fro between, so that all fit a nearer cache; the last rows
+            // are in scratch, from where their lanes are written.
+            let lent = x.first != y.first && !y.streams() && y.first.addr().is_multiple_of(ALIGNMENT);
+            let other = if lent { y.first } else { scratch.add(self.numbers() + PAD) };
+            let pair = if self.stages.len() % 2 == 1 { [scratch, other] } else { [other, scratch] };
+            let rooted = |first: *mut T| Rooted { first, roots: self.roots.as_ptr() };
+            let [there, here] = if let [only] = &self.stages[..] {
+                run::<T, true>(isa, only, from, rooted(scratch));
+                [other, scratch]
+            } else {
+                let (rows, there) = self.all_but_last(from, next, pair);
+                run::<T, true>(isa, last, rows, rooted(there));
+                [rows.first, there]
+            };
+            let streams = y.streams();
+            let to =
+                Numbers { first: if streams { there } else { y.first }, stride: self.rows as isize, ..y };
+            let (rows, from) = (self.rows, here);
+            if to.is_plain() {
+                T::dispatch(isa, Finish { rows, from, to: Plain(to) });
+            } else {
+                T::dispatch(isa, Finish { rows, from, to });
+            }
+            if streams {
+                T::dispatch(isa, Release { numbers: self.numbers(), from: there, to: y.first });
+            }
+        }
+    }
+}
+
+/// The lanes of all rows: turned so that each becomes a row, transformed and written.
+struct Finish<T, B> {
+    rows: usize,
+    from: *mut T,
+    to: B,
+}
+
+impl<T: Number, B: Sink<T>> RealTask<T> for Finish<T, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        let lanes = <S as Lanes<T>>::LANES;
+        for row in (0..self.rows).step_by(lanes) {
+            // The last group goes back over rows that are done rather than be shorter.
+            let row = row.min(self.rows - lanes);
+            if lanes == 8 && !fit_registers::<T, S>() {
+                self.eight(s, row);
+            } else {
+                self.group(s, row);
+            }
+        }
+    }
+}
+
+impl<T: Number, B: Sink<T>> Finish<T, B> {
+    #[inline(always)]
+    fn group<S: Lanes<T>>(&self, s: S, row: usize) {
+        let zero = s.splat(T::ZERO);
+        let (mut re, mut im) = ([zero; MAX_LANES], [zero; MAX_LANES]);
+        let mut x = [Pair { re: zero, im: zero }; MAX_LANES];
+        // SAFETY: scratch has LANES rows from `row` on, real and imaginary vectors by turns.
+        unsafe {
+            let from = self.from.add(2 * S::LANES * row);
+            s.load_turned(from, 2 * S::LANES, &mut re);
+            s.load_turned(from.add(S::LANES), 2 * S::LANES, &mut im);
+        }
+        for i in 0..S::LANES {
+            x[usize::from(S::ORDER[i])] = Pair { re: re[i], im: im[i] };
+        }
+        dft_lanes(s, &mut x);
+        for (k, &x) in x.iter().take(S::LANES).enumerate() {
+            // SAFETY: the line has LANES · rows numbers.
+            unsafe { self.to.write(s, self.to.row::<S>(k).wrapping_add(2 * row), x, k, x) };
+        }
+    }
+
+    /// The same for eight lanes in sixteen registers: the even results first, while differences of the lanes are kept for the odd ones.
+    #[inline(always)]
+    fn eight<S: Lanes<T>>(&self, s: S, row: usize) {
+        let zero = s.splat(T::ZERO);
+        let mut kept = MaybeUninit::<[Pair<S::V>; 4]>::uninit();
+        let kept = kept.as_mut_ptr().cast::<T>();
+        let mut x = [Pair { re: zero, im: zero }; 4];
+        // SAFETY: scratch has eight rows from `row` on, real and imaginary vectors by turns; four pairs are kept.
+        unsafe {
+            for part in 0..2 {
+                let (mut turned, mut lanes) = ([zero; MAX_LANES], [zero; MAX_LANES]);
+                s.load_turned(self.from.add(16 * row + 8 * part), 16, &mut turned);
+                for i in 0..8 {
+                    lanes[usize::from(S::ORDER[i])] = turned[i];
+                }
+                for i in 0..4 {
+                    let sum = s.add(lanes[i], lanes[i + 4]);
+                    *(if part == 0 { &mut x[i].re } else { &mut x[i].im }) = sum;
+                    s.store(kept.add(16 * i + 8 * part), s.sub(lanes[i], lanes[i + 4]));
+                }
+            }
+            self.write(s, row, 0, four(s, x));
+            for (i, x) in x.iter_mut().enumerate() {
+                *x = Packed(kept).load(s, i);
+            }
+            self.write(s, row, 1, four_turned(s, x));
+        }
+    }
+
+    /// Every other result, from the first or the second on.
+    ///
+    /// # Safety
+    /// The line has eight times as many numbers as there are rows.
+    #[inline(always)]
+    unsafe fn write<S: Lanes<T>>(&self, s: S, row: usize, first: usize, x: [Pair<S::V>; 4]) {
+        for (i, &x) in x.iter().enumerate() {
+            let k = 2 * i + first;
+            // SAFETY: the caller's promise.
+            unsafe { self.to.write(s, self.to.row::<S>(k).wrapping_add(2 * row), x, k, x) };
+        }
+    }
+}
+
+/// A line from scratch to where it goes past the caches. One after the other: lines of a cache that are written here and there take
+/// twice as long.
+struct Release<T> {
+    numbers: usize,
+    from: *const T,
+    to: *mut T,
+}
+
+impl<T: Number> RealTask<T> for Release<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        for i in (0..self.numbers).step_by(<S as Lanes<T>>::LANES) {
+            // SAFETY: this task is made for lines of so many numbers, a multiple of LANES, from a cache line on.
+            unsafe { s.stream(self.to.add(i), s.load(self.from.add(i))) };
+        }
+    }
+}
+
+/// The transform of as many vectors as they have lanes.
+#[inline(always)]
+fn dft_lanes<T: Float, S: Lanes<T>>(s: S, x: &mut [Pair<S::V>; MAX_LANES]) {
+    match S::LANES {
+        2 => dft2(s, x),
+        4 => dft4(s, x),
+        8 => dft8(s, x),
+        _ => dft16(s, x),
+    }
+}
