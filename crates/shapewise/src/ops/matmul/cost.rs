@@ -125,7 +125,9 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
         }
         Algorithm::Panel => {
             executed += packing(k * n * row_blocks, g.b_cs != 1) + in_place;
-            l2 = right * row_blocks + left * panels + result * (2.0 * passes - 1.0);
+            // A tile's rows stay near while the panels pass by, or a panel while the rows do.
+            let again = if plan.by_rows { left + right * m / tile_rows } else { left * panels };
+            l2 = right * row_blocks + again + result * (2.0 * passes - 1.0);
             l3 = beyond(resident, sizes.l2) * (right * row_blocks + result * (2.0 * passes - 1.0) + left);
             scratch = plan.threads * 2 * plan.chunk * plan.kc.min(g.k) * most_vectors * lanes;
             (forks, pieces) = (1, (panels * row_blocks) as usize);
