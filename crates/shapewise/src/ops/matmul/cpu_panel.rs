@@ -130,6 +130,10 @@ unsafe fn pack_piece<T: Real>(
     let whole = (0, chunk.depth);
     let (step, steps) = if along_rows { Split::into(chunk.depth, pieces).piece(piece) } else { whole };
     let (first, count) = if along_rows { (0, panels) } else { Split::into(panels, pieces).piece(piece) };
+    if count == 0 || steps == 0 {
+        // There are more pieces than panels or steps.
+        return;
+    }
     let column = first * width;
     let at = g.b.wrapping_offset(
         g.b_cs

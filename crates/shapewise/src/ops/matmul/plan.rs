@@ -137,7 +137,7 @@ impl Plan {
             Algorithm::Small => g.m,
             Algorithm::Panel => blocks.rows.unwrap_or(sizes.l2 / 2 / (depth * size)).max(2 * rows),
             Algorithm::Packed | Algorithm::SplitK => {
-                let own = (sizes.l2 / 4 / (depth * size)).min(MOST_TILES * rows);
+                let own = (sizes.l2 / 2 / (depth * size)).min(MOST_TILES * rows);
                 let most = blocks.rows.unwrap_or(own).max(rows);
                 // Several for each thread, so that one on a slower core takes fewer of them.
                 let several = if threads > 1 { (4 * threads).min(g.m / (LEAST_TILES * rows)) } else { 1 };
