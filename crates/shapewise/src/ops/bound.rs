@@ -6,7 +6,10 @@ use std::fmt;
 ///
 /// Calls of a few dozen nanoseconds feel what a launch finds out anew each time. Only built-in kernels make these, because
 /// nothing between the call and the kernel checks the addresses again.
-pub struct Bound(Box<dyn Fn(&[*mut u8]) + Send + Sync>);
+pub struct Bound(Box<Run>);
+
+/// Gets the addresses of the operands.
+type Run = dyn Fn(&[*mut u8]) + Send + Sync;
 
 impl Bound {
     /// `run` gets the first elements of the workload's operands, in its order, under the promise of
