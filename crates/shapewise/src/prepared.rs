@@ -1,8 +1,8 @@
 //! A call decided once, for hot loops over small tensors.
 
-use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 
+use crate::backends::cpu::Near;
 use crate::error::{Error, Result};
 use crate::ops::{ALIGNMENT, MAX_OPERANDS, Request};
 use crate::runtime::Runtime;
@@ -14,7 +14,7 @@ use crate::tensor::{DType, Layout, Tensor};
 /// Running it skips shape checks and the decision table; the memory may be another each time.
 pub struct Prepared {
     runtime: Runtime,
-    entry: ArcSwap<Entry>,
+    entry: Near<Entry>,
     operands: ArrayVec<Expected, MAX_OPERANDS>,
 }
 
@@ -35,7 +35,7 @@ impl Prepared {
         tensors: &[(DType, Layout, *const u8)],
     ) -> Result<Self> {
         let workload = request.workload();
-        let entry = ArcSwap::new(runtime.entry(&workload)?);
+        let entry = Near::new(runtime.entry(&workload)?);
         let operands = tensors
             .iter()
             .zip(workload.operands().iter().zip(&request.pointers))
@@ -51,49 +51,73 @@ impl Prepared {
 
     /// Name of the kernel that runs now; a race or a slower machine may change it.
     pub fn kernel(&self) -> String {
-        self.entry.load().choice.candidate.kernel.name().to_owned()
+        self.entry.get().choice.candidate.kernel.name().to_owned()
     }
 
     /// Computes `output` from `inputs`, which look exactly like those it was prepared for.
+    #[inline]
     pub fn run(&self, inputs: &[&Tensor], output: &mut Tensor) -> Result<()> {
-        if inputs.len() + 1 != self.operands.len() {
-            return Err(mismatch(format!(
-                "{} inputs were given, {} are needed",
-                inputs.len(),
-                self.operands.len() - 1
-            )));
+        let Some((result, operands)) = self.operands.split_last().filter(|(_, o)| o.len() == inputs.len())
+        else {
+            return Err(self.miscounted(inputs.len()));
+        };
+        let mut pointers = [std::ptr::null_mut(); MAX_OPERANDS];
+        let mut fits = true;
+        for ((pointer, tensor), expected) in pointers.iter_mut().zip(inputs).zip(operands) {
+            *pointer = tensor.view_first().cast_mut().wrapping_offset(expected.shift);
+            fits &= expected.fits(tensor, *pointer);
         }
-        let mut pointers = ArrayVec::<*mut u8, MAX_OPERANDS>::new();
-        for (i, (tensor, expected)) in inputs.iter().zip(&self.operands).enumerate() {
-            pointers.push(expected.address(tensor, tensor.view_first().cast_mut(), i)?);
+        let first = output.as_mut_ptr()?.wrapping_offset(result.shift);
+        pointers[inputs.len()] = first;
+        if !fits || !result.fits(output, first) {
+            return Err(self.misfit(inputs, output));
         }
-        let first = output.as_mut_ptr()?;
-        let last = inputs.len();
-        pointers.push(self.operands[last].address(output, first, last)?);
-        self.runtime.launch_prepared(&self.entry, &pointers)
+        self.runtime.launch_prepared(&self.entry, &pointers[..=inputs.len()])
+    }
+
+    #[cold]
+    fn miscounted(&self, inputs: usize) -> Error {
+        let needed = self.operands.len().saturating_sub(1);
+        mismatch(format!("{inputs} inputs were given, {needed} are needed"))
+    }
+
+    /// Says which operand does not look as expected.
+    #[cold]
+    fn misfit(&self, inputs: &[&Tensor], output: &Tensor) -> Error {
+        let tensors = inputs.iter().copied().chain([output]);
+        let mut misfits = tensors.zip(&self.operands).enumerate().filter_map(|(i, (tensor, expected))| {
+            let first = tensor.view_first().cast_mut().wrapping_offset(expected.shift);
+            (!expected.fits(tensor, first)).then(|| expected.refuse(tensor, i))
+        });
+        misfits.next().unwrap_or_else(|| mismatch("an operand changed while it was looked at".into()))
     }
 }
 
 impl Expected {
+    /// Whether a tensor, whose element the kernel starts at is `start`, can be this operand.
     #[inline]
-    fn address(&self, tensor: &Tensor, first: *mut u8, i: usize) -> Result<*mut u8> {
-        let same = tensor.dtype() == self.dtype
+    fn fits(&self, tensor: &Tensor, start: *mut u8) -> bool {
+        self.looks_like(tensor) && (!self.aligned || start.addr().is_multiple_of(ALIGNMENT))
+    }
+
+    #[inline]
+    fn looks_like(&self, tensor: &Tensor) -> bool {
+        tensor.dtype() == self.dtype
             && tensor.layout().shape == self.layout.shape
-            && tensor.layout().strides == self.layout.strides;
-        let start = first.wrapping_offset(self.shift);
-        if same && (!self.aligned || (start as usize).is_multiple_of(ALIGNMENT)) {
-            return Ok(start);
-        }
-        Err(mismatch(format!(
+            && tensor.layout().strides == self.layout.strides
+    }
+
+    fn refuse(&self, tensor: &Tensor, i: usize) -> Error {
+        mismatch(format!(
             "operand {i} is {} {} with strides {:?}{}, prepared was {} {} with strides {:?}; prepare another call for it",
             tensor.dtype(),
             tensor.layout().shape,
             tensor.layout().strides,
-            if same { " at an unaligned address" } else { "" },
+            if self.looks_like(tensor) { " at an unaligned address" } else { "" },
             self.dtype,
             self.layout.shape,
             self.layout.strides,
-        )))
+        ))
     }
 }
 

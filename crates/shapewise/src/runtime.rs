@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
-
-use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPlan, MemoryPool};
+use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPlan, MemoryPool, Near};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
 use crate::error::{Error, Result};
 use crate::measure::{Recorded, Recorder};
@@ -325,9 +323,18 @@ impl Runtime {
         if entry.watch.due() {
             return self.run_watched(entry, pointers);
         }
-        match self.launch(&entry.choice.candidate, &entry.workload, pointers) {
+        match self.launch_choice(entry, pointers) {
             Ok(()) => Ok(()),
             Err(failure) => self.recover(&entry.choice.candidate, entry, pointers, &failure),
+        }
+    }
+
+    /// Launches what an entry chose, in the form that is ready for its workload if there is one.
+    #[inline]
+    fn launch_choice(&self, entry: &Entry, pointers: &[*mut u8]) -> Result<(), LaunchFailure> {
+        match &entry.bound {
+            Some(bound) => selection::run_bound(bound, pointers),
+            None => self.launch(&entry.choice.candidate, &entry.workload, pointers),
         }
     }
 
@@ -379,7 +386,7 @@ impl Runtime {
     fn run_timed(&self, entry: &Entry, pointers: &[*mut u8]) -> Result<()> {
         let candidate = &entry.choice.candidate;
         let start = Instant::now();
-        if let Err(failure) = self.launch(candidate, &entry.workload, pointers) {
+        if let Err(failure) = self.launch_choice(entry, pointers) {
             return self.recover(candidate, entry, pointers, &failure);
         }
         let seconds = start.elapsed().as_secs_f64();
@@ -420,14 +427,14 @@ impl Runtime {
 
     /// Launches a choice made earlier; one that has been replaced is looked up again first.
     #[inline]
-    pub(crate) fn launch_prepared(&self, entry: &ArcSwap<Entry>, pointers: &[*mut u8]) -> Result<()> {
-        let current = entry.load();
-        if current.is_current(self.kernels().generation()) {
-            return self.run(&current, pointers);
-        }
-        let next = self.selector.entry(&current.workload)?;
-        entry.store(Arc::clone(&next));
-        self.run(&next, pointers)
+    pub(crate) fn launch_prepared(&self, entry: &Near<Entry>, pointers: &[*mut u8]) -> Result<()> {
+        let generation = self.kernels().generation();
+        let run = |current: &Entry| current.is_current(generation).then(|| self.run(current, pointers));
+        entry.with(run).unwrap_or_else(|| {
+            let next = self.selector.entry(&entry.get().workload)?;
+            entry.set(Arc::clone(&next));
+            self.run(&next, pointers)
+        })
     }
 
     /// The slow path: a workload seen for the first time.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Call, Cost, OperationKind, ParameterSpace, Parameters, Workload};
+use super::{Bound, Call, Cost, OperationKind, ParameterSpace, Parameters, Workload};
 use crate::backends::cpu::simd::Isa;
 use crate::device::{BackendKind, DeviceInfo};
 use crate::tensor::DType;
@@ -95,6 +95,13 @@ pub trait Kernel: Send + Sync {
 
     /// Computes the outputs from the inputs.
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError>;
+
+    /// The launch with everything done that does not depend on the memory; `None` where that saves nothing worth having.
+    ///
+    /// For built-in kernels, whose shortest calls feel it: nothing else can make a [`Bound`], and a user's kernel is not asked.
+    fn bind(&self, _workload: &Workload, _parameters: &Parameters) -> Option<Bound> {
+        None
+    }
 }
 
 /// Why a kernel failed at run time.

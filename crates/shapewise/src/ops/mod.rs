@@ -2,6 +2,7 @@
 
 mod activation;
 pub mod attention;
+mod bound;
 mod call;
 pub mod conv;
 pub mod copy;
@@ -36,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::backends::cpu::ALIGNMENT;
 pub use activation::Activation;
+pub use bound::Bound;
 pub use call::{Asked, Call, Request};
 pub use cost::{ComputeUnit, Cost, Traffic};
 pub use kernel::{Constraint, Kernel, KernelError, Refusal, Refusals, Variant};

@@ -5,11 +5,10 @@ use std::hash::Hasher;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::{ArcSwap, Guard};
-
 use super::trials::Trials;
 use super::{Candidate, Watch};
-use crate::ops::{KeptWords, Words, Workload};
+use crate::backends::cpu::Near;
+use crate::ops::{Bound, KeptWords, Words, Workload};
 use crate::tracking::History;
 
 /// Snapshots side by side, so that publishing copies only one of them.
@@ -34,6 +33,8 @@ pub(crate) struct Entry {
     /// Decisions of an older generation of the kernel registry are stale.
     pub generation: u64,
     pub choice: Choice,
+    /// The choice ready for this workload, where its kernel offers that.
+    pub bound: Option<Bound>,
     /// The choice's parameters in words, as histories know them.
     pub parameters: String,
     /// The race that is under way; `None` when the choice is settled.
@@ -54,13 +55,17 @@ impl Entry {
         history: Arc<History>,
         every_call: bool,
     ) -> Arc<Self> {
-        let measured = choice.candidate.measured;
+        let Candidate { kernel, parameters, measured, .. } = &*choice.candidate;
+        // A user's kernel is launched, whatever it would answer.
+        let bound = if kernel.is_custom() { None } else { kernel.bind(&workload, parameters) };
+        let measured = *measured;
         Arc::new(Self {
             key: Words::of(&workload).keep(),
             workload,
             generation,
             parameters: choice.candidate.parameters.to_string(),
             choice,
+            bound,
             // While candidates take turns every call is timed, and nothing is expected.
             watch: Watch::new(measured.filter(|_| trials.is_none()), every_call),
             trials: trials.map(Mutex::new),
@@ -168,18 +173,18 @@ impl Shard {
 }
 
 /// Entries by workload.
-pub(crate) struct DecisionTable([ArcSwap<Shard>; SHARDS]);
+pub(crate) struct DecisionTable([Near<Shard>; SHARDS]);
 
 impl Default for DecisionTable {
     fn default() -> Self {
         let empty = Arc::new(Shard::default());
-        Self(array::from_fn(|_| ArcSwap::new(Arc::clone(&empty))))
+        Self(array::from_fn(|_| Near::new(Arc::clone(&empty))))
     }
 }
 
 impl DecisionTable {
     #[inline]
-    fn shard(&self, hash: u64) -> &ArcSwap<Shard> {
+    fn shard(&self, hash: u64) -> &Near<Shard> {
         &self.0[(hash >> 58) as usize]
     }
 
@@ -187,32 +192,33 @@ impl DecisionTable {
     #[inline]
     pub fn with<R>(&self, key: &Words, generation: u64, found: impl FnOnce(&Entry) -> R) -> Option<R> {
         let hash = key.finish();
-        let snapshot: Guard<Arc<Shard>> = self.shard(hash).load();
-        let entry = snapshot.find(key, hash)?;
-        (entry.generation == generation).then(|| found(entry))
+        self.shard(hash).with(|snapshot| {
+            let entry = snapshot.find(key, hash)?;
+            (entry.generation == generation).then(|| found(entry))
+        })
     }
 
     /// A workload's entry, if there is one of this generation.
     pub fn get(&self, workload: &Workload, generation: u64) -> Option<Arc<Entry>> {
         let key = Words::of(workload);
         let hash = key.finish();
-        let snapshot = self.shard(hash).load();
+        let snapshot = self.shard(hash).get();
         snapshot.find(&key, hash).filter(|entry| entry.generation == generation).cloned()
     }
 
     /// Publishes an entry in the place of its predecessor; entries of other generations in its shard are dropped.
     pub fn publish(&self, entry: &Arc<Entry>) {
-        self.shard(entry.key.hash()).rcu(|old| old.with(entry));
+        self.shard(entry.key.hash()).change(|old| old.with(entry));
     }
 
     /// Number of workloads decided.
     pub fn len(&self) -> usize {
-        self.0.iter().map(|shard| shard.load().len).sum()
+        self.0.iter().map(|shard| shard.get().len).sum()
     }
 
     /// Every entry.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
-        let all = |shard: &ArcSwap<Shard>| shard.load().slots.iter().flatten().cloned().collect::<Vec<_>>();
+        let all = |shard: &Near<Shard>| shard.get().slots.iter().flatten().cloned().collect::<Vec<_>>();
         self.0.iter().flat_map(all).collect()
     }
 }

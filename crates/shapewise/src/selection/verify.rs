@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::backends::cpu::{CpuDevice, Probe};
-use crate::ops::{Call, Kernel, Variant, Workload};
+use crate::ops::{Bound, Call, Kernel, Variant, Workload};
 
 use super::{Candidate, KernelHandle};
 
@@ -111,6 +111,13 @@ pub(crate) fn run_caught(kernel: &KernelHandle, call: &mut Call<'_>) -> Result<(
         Ok(Err(error)) => Err(LaunchFailure::Refused(error.to_string())),
         Err(panic) => Err(LaunchFailure::Panicked(panic_text(&*panic).to_owned())),
     }
+}
+
+/// Launches what is bound to its workload; a panic becomes an error.
+#[inline]
+pub(crate) fn run_bound(bound: &Bound, pointers: &[*mut u8]) -> Result<(), LaunchFailure> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bound.run(pointers)))
+        .map_err(|panic| LaunchFailure::Panicked(panic_text(&*panic).to_owned()))
 }
 
 /// What a panic said.

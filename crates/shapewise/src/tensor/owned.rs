@@ -133,7 +133,7 @@ impl Tensor {
     /// The address of element `[0, 0, …]`, for code outside Rust; an error while other tensors share the memory.
     #[inline]
     pub fn as_mut_ptr(&mut self) -> Result<*mut u8> {
-        let Some(storage) = Arc::get_mut(&mut self.storage) else { return Err(SHARED) };
+        let Some(storage) = HostBuffer::sole(&mut self.storage) else { return Err(SHARED) };
         let start = storage.bytes_mut().as_mut_ptr();
         Ok(start.wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size())))
     }
@@ -141,7 +141,7 @@ impl Tensor {
     /// A borrowed view to be written; an error while other tensors share the memory.
     #[inline]
     pub fn view_mut(&mut self) -> Result<TensorViewMut<'_>> {
-        let Some(storage) = Arc::get_mut(&mut self.storage) else { return Err(SHARED) };
+        let Some(storage) = HostBuffer::sole(&mut self.storage) else { return Err(SHARED) };
         TensorViewMut::of_tensor(storage.bytes_mut(), self.dtype, &self.layout)
     }
 
@@ -196,7 +196,7 @@ impl Tensor {
             return Err(Error::NotContiguous);
         }
         let (start, len) = (self.layout.offset * size_of::<T>(), self.len() * size_of::<T>());
-        let bytes = Arc::get_mut(&mut self.storage).ok_or(SHARED)?.bytes_mut();
+        let bytes = HostBuffer::sole(&mut self.storage).ok_or(SHARED)?.bytes_mut();
         if len == 0 {
             return Ok(&mut []);
         }
@@ -243,7 +243,7 @@ impl Tensor {
     }
 
     pub(crate) fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        Ok(Arc::get_mut(&mut self.storage).ok_or(SHARED)?.bytes_mut())
+        Ok(HostBuffer::sole(&mut self.storage).ok_or(SHARED)?.bytes_mut())
     }
 }
 

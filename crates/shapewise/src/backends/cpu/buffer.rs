@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use super::PooledBytes;
 use crate::tensor::Element;
@@ -44,6 +46,22 @@ impl HostBuffer {
             },
             Self::Pool(_) => Err(self),
         }
+    }
+
+    /// The buffer to be written, if nobody else shares it.
+    ///
+    /// What [`Arc::get_mut`] does, without its locked instruction, which would wait until all that the last call wrote has
+    /// reached the cache. That guards against weak references, and there are none of buffers.
+    #[inline]
+    pub fn sole(this: &mut Arc<Self>) -> Option<&mut Self> {
+        debug_assert_eq!(Arc::weak_count(this), 0);
+        if Arc::strong_count(this) != 1 {
+            return None;
+        }
+        // Whoever shared it before is done with it.
+        fence(Ordering::Acquire);
+        // SAFETY: this is the only reference, strong or weak, and it is borrowed for as long as the result.
+        Some(unsafe { &mut *Arc::as_ptr(this).cast_mut() })
     }
 
     /// All bytes.

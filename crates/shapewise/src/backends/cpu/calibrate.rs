@@ -10,15 +10,20 @@ mod trial;
 mod wake;
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::ThreadPool;
 use crate::device::{ArithmeticPeak, DeviceInfo, Peaks};
 use crate::ops::ComputeUnit;
+use crate::sensors::{Machine, Sensors, SystemState};
 use arithmetic::Load;
 use bandwidth::{Arena, LevelTrials};
 use trial::Trial;
 use wake::Wake;
+
+/// The share of all cores' time that other processes may have while the peaks are measured.
+const OTHERS: f64 = 0.1;
 
 /// How long to measure, and how many rounds at least and at most.
 struct Budget {
@@ -33,6 +38,8 @@ pub fn measure(info: &DeviceInfo, pool: &ThreadPool) -> Peaks {
 
 fn measure_within(info: &DeviceInfo, pool: &ThreadPool, budget: &Budget) -> Peaks {
     let start = Instant::now();
+    let mut machine = Machine::at(Path::new("/"));
+    machine.sample();
     tracing::info!(device = info.name, threads = info.threads, "measuring the peaks, once for this machine");
     let plan = bandwidth::plan(info);
     let arena = Arena::new(&plan);
@@ -60,7 +67,7 @@ fn measure_within(info: &DeviceInfo, pool: &ThreadPool, budget: &Budget) -> Peak
             arithmetic.chain(levels.iter_mut().flat_map(LevelTrials::all)).collect();
         take_samples(&mut trials, &mut wake, pool, budget, start)
     };
-    let peaks = peaks(&arithmetic, &levels, &wake);
+    let peaks = peaks(&arithmetic, &levels, &wake, &machine.sample());
     tracing::info!(
         rounds,
         seconds = start.elapsed().as_secs_f64(),
@@ -98,7 +105,12 @@ fn take_samples(
 }
 
 /// The best of all samples.
-fn peaks(arithmetic: &[(ComputeUnit, usize, Trial)], levels: &[LevelTrials], wake: &Wake) -> Peaks {
+fn peaks(
+    arithmetic: &[(ComputeUnit, usize, Trial)],
+    levels: &[LevelTrials],
+    wake: &Wake,
+    state: &SystemState,
+) -> Peaks {
     let disturbed = arithmetic.iter().filter(|(_, _, trial)| trial.was_disturbed()).count();
     let peak = |(unit, threads, trial): &(ComputeUnit, usize, Trial)| {
         let operations_per_second = trial.rate()?;
@@ -109,9 +121,15 @@ fn peaks(arithmetic: &[(ComputeUnit, usize, Trial)], levels: &[LevelTrials], wak
         bandwidth: levels.iter().filter_map(LevelTrials::peak).collect(),
         hand_off: wake.hand_off(),
         wake: wake.wake(),
-        // Arithmetic takes the same time whenever it is left alone.
-        busy: 2 * disturbed > arithmetic.len(),
+        // Arithmetic takes the same time whenever it is left alone. A neighbour that never rests makes all samples of several
+        // threads equally slow, so its share of the cores is looked at as well.
+        busy: 2 * disturbed > arithmetic.len() || others(state) > OTHERS,
     }
+}
+
+/// The share of all cores' time that other processes had.
+fn others(state: &SystemState) -> f64 {
+    state.load.map_or(0.0, |load| load - state.own_load.unwrap_or(0.0))
 }
 
 /// One thread and all of them.
@@ -126,6 +144,14 @@ mod tests {
     use crate::backends::cpu::simd::Isa;
     use crate::device::{Backend, Level};
     use crate::tensor::DType;
+
+    #[test]
+    fn a_neighbour_that_never_rests_is_noticed() {
+        let state = |load, own| SystemState { load, own_load: own, ..SystemState::default() };
+        let busy = |state: &SystemState| peaks(&[], &[], &Wake::default(), state).busy;
+        assert!(busy(&state(Some(0.9), Some(0.45))));
+        assert!(!busy(&state(Some(0.5), Some(0.45))) && !busy(&state(None, Some(0.9))));
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "measures time")]

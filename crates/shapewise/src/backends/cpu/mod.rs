@@ -6,6 +6,7 @@ pub mod blas;
 mod buffer;
 pub mod calibrate;
 mod device;
+mod near;
 mod operand;
 mod pool;
 mod probe;
@@ -18,6 +19,7 @@ mod value;
 
 pub use buffer::HostBuffer;
 pub use device::{CpuBackend, CpuDevice};
+pub(crate) use near::Near;
 pub use operand::Operand;
 pub use pool::{ALIGNMENT, MemoryError, MemoryPlan, MemoryPool, MemoryStats, PooledBytes};
 pub use probe::Probe;

@@ -107,6 +107,7 @@ impl Kernel for Attention {
                 "cpu_kernels.rs",
                 "plan.rs",
                 "../matmul/cpu_micro.rs",
+                "../matmul/cpu_tile.rs",
                 "../matmul/cpu_pack.rs"
             ),
             Way::Matmuls => source_hash!(
@@ -115,6 +116,7 @@ impl Kernel for Attention {
                 "cpu_mask.rs",
                 "cpu_kernels.rs",
                 "../matmul/cpu_micro.rs",
+                "../matmul/cpu_tile.rs",
                 "../matmul/cpu_pack.rs",
                 "../matmul/cpu_packed.rs",
                 "../matmul/plan.rs"

@@ -63,6 +63,7 @@ impl Kernel for ImplicitGemm {
             "cpu_image.rs",
             "geometry.rs",
             "../matmul/cpu_micro.rs",
+            "../matmul/cpu_tile.rs",
             "../matmul/cpu_pack.rs"
         )
     }

@@ -83,7 +83,8 @@ impl Kernel for Winograd {
             "cpu_ground.rs",
             "cpu_image.rs",
             "geometry.rs",
-            "../matmul/cpu_micro.rs"
+            "../matmul/cpu_micro.rs",
+            "../matmul/cpu_tile.rs"
         )
     }
 

@@ -1,18 +1,21 @@
 //! One loop from memory to memory for each common function and chain, on real floats.
 #![allow(unsafe_code)]
 
+use arrayvec::ArrayVec;
+
 use super::cpu_lines::{LineElement, Lines};
-use super::formula::Recognised;
+use super::formula::{Recipe, Recognised};
 use super::grid::Grid;
 use super::program::MAX_INPUTS;
 use super::{Source, cost, program_of};
+use crate::backends::cpu::Operand;
 use crate::backends::cpu::schedule::{self, Schedule};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
-    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace,
-    Parameters, Refusal, Refusals, Variant, Workload,
+    Bound, Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, MAX_OPERANDS, OperationKind,
+    ParameterSpace, Parameters, Refusal, Refusals, Variant, Workload,
 };
 use crate::tensor::{DType, Element};
 
@@ -103,6 +106,14 @@ impl Kernel for Direct {
             other => Err(KernelError(format!("{other} has no direct loop").into())),
         }
     }
+
+    fn bind(&self, workload: &Workload, parameters: &Parameters) -> Option<Bound> {
+        match workload.outputs()[0].dtype {
+            DType::F32 => bind::<f32>(self.isa, workload, parameters),
+            DType::F64 => bind::<f64>(self.isa, workload, parameters),
+            _ => None,
+        }
+    }
 }
 
 /// Why there is no loop for the program or its layouts.
@@ -156,6 +167,11 @@ struct Argument<T> {
 }
 
 fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), KernelError> {
+    if let Some(line) = OneLine::<T>::new(isa, call.workload, call.parameters) {
+        let operands = call.inputs.iter().chain(&call.outputs);
+        line.run(&operands.map(Operand::address).collect::<ArrayVec<_, MAX_OPERANDS>>());
+        return Ok(());
+    }
     let program = program_of(call.workload);
     let Some(found) = recognise(call.workload) else {
         return Err(KernelError("the program has no direct loop".into()));
@@ -175,26 +191,6 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
     let output = call.outputs[0].ptr_mut::<T>();
     let stream = call.parameters.get(Knob::Stream) == Some(1) && output.is_aligned();
     let threads = call.parameters.threads();
-    if let ([length], true) = (&call.workload.outputs()[0].shape[..], threads <= 1) {
-        // One line on one thread, the usual small call: nothing to walk.
-        let inputs = call.workload.inputs();
-        let step = |k: usize| arguments[k].input.map_or(0, |i| inputs[i].strides[0]);
-        let still = |k: usize| u8::from(k < found.recipe.arity() && step(k) == 0) << k;
-        let lines = Lines {
-            inputs: [arguments[0].first, arguments[1].first, arguments[2].first],
-            input_steps: [0; 3],
-            repeated: still(0) | still(1) | still(2),
-            output,
-            output_step: 0,
-            rows: 1,
-            length: *length,
-            stream,
-        };
-        // SAFETY: operands are valid for every index of the workload; `supports` made sure of the strides; an
-        // output overlaps inputs only exactly.
-        unsafe { T::run(isa, found.recipe, &lines) };
-        return Ok(());
-    }
     let run = |part: &Grid| {
         let (steps, row_steps) = (part.steps(), part.row_steps());
         let of = |offsets: &[isize; MAX_INPUTS + 1], k: usize| arguments[k].input.map_or(0, |i| offsets[i]);
@@ -225,6 +221,74 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
     let schedule = Schedule::from_number(call.parameters.get(Knob::Schedule));
     schedule::run(call.cpu().threads(), threads, parts, schedule, &|i| shared.call(&whole.part(i, parts)));
     Ok(())
+}
+
+/// One line on one thread, the usual small call: nothing to walk.
+struct OneLine<T> {
+    isa: Isa,
+    recipe: Recipe,
+    /// The operand that each argument is, unless it is a constant.
+    places: [Option<u8>; 3],
+    constants: [T; 3],
+    repeated: u8,
+    output: u8,
+    length: usize,
+    stream: bool,
+}
+
+fn bind<T: LineElement>(isa: Isa, workload: &Workload, parameters: &Parameters) -> Option<Bound> {
+    let line = OneLine::<T>::new(isa, workload, parameters)?;
+    Some(Bound::new(move |pointers| line.run(pointers)))
+}
+
+impl<T: LineElement> OneLine<T> {
+    /// The line of a workload; `None` where there are several, or several threads.
+    fn new(isa: Isa, workload: &Workload, parameters: &Parameters) -> Option<Self> {
+        let ([length], true) = (&workload.outputs()[0].shape[..], parameters.threads() <= 1) else {
+            return None;
+        };
+        let (program, found) = (program_of(workload), recognise(workload)?);
+        let (mut places, mut constants, mut repeated) = ([None; 3], [T::ZERO; 3], 0);
+        for (k, &source) in found.arguments.iter().enumerate().take(found.recipe.arity()) {
+            let step = match source {
+                Source::Input(i) => {
+                    places[k] = Some(i);
+                    workload.inputs()[i as usize].strides[0]
+                }
+                Source::Constant(i) => {
+                    constants[k] = T::from_f64(program.constant(i));
+                    0
+                }
+                Source::Step(_) => 0,
+            };
+            repeated |= u8::from(step == 0) << k;
+        }
+        let stream = parameters.get(Knob::Stream) == Some(1);
+        let output = workload.inputs().len() as u8;
+        Some(Self { isa, recipe: found.recipe, places, constants, repeated, output, length: *length, stream })
+    }
+
+    #[inline]
+    fn run(&self, pointers: &[*mut u8]) {
+        let argument = |k: usize| match self.places[k] {
+            Some(i) => pointers[i as usize].cast::<T>().cast_const(),
+            None => &raw const self.constants[k],
+        };
+        let output = pointers[self.output as usize].cast::<T>();
+        let lines = Lines {
+            inputs: [argument(0), argument(1), argument(2)],
+            input_steps: [0; 3],
+            repeated: self.repeated,
+            output,
+            output_step: 0,
+            rows: 1,
+            length: self.length,
+            stream: self.stream && output.is_aligned(),
+        };
+        // SAFETY: operands are valid for every index of the workload; `supports` made sure of the strides; an
+        // output overlaps inputs only exactly.
+        unsafe { T::run(self.isa, self.recipe, &lines) };
+    }
 }
 
 /// A closure over the operands' addresses.

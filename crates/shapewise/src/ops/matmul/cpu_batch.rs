@@ -61,6 +61,50 @@ pub(super) fn single<T: Element>(call: &Call<'_>) -> Option<Gemm<T>> {
     })
 }
 
+/// A product of plain matrices whose memory is not known yet.
+pub(super) struct Unplaced<T> {
+    first: Gemm<T>,
+    bias: bool,
+}
+
+impl<T: Element> Unplaced<T> {
+    /// The product of a workload; `None` for batches.
+    pub fn of(workload: &Workload) -> Option<Self> {
+        let bias = attributes(workload).bias;
+        let null = std::ptr::null();
+        // Only whether there is a bias matters yet, and any address but null says so.
+        let at = Addresses {
+            a: null,
+            b: null,
+            bias: if bias { std::ptr::dangling() } else { null },
+            c: std::ptr::null_mut(),
+        };
+        (workload.outputs()[0].shape.len() == 2).then(|| {
+            let mut first = matrices(workload, &at);
+            like_best(&mut first);
+            Self { first, bias }
+        })
+    }
+
+    /// Sizes and strides.
+    pub fn first(&self) -> &Gemm<T> {
+        &self.first
+    }
+
+    /// The product of these operands, in the workload's order.
+    #[inline]
+    pub fn at(&self, pointers: &[*mut u8]) -> Gemm<T> {
+        let mut g = self.first;
+        g.a = pointers[0].cast();
+        g.b = pointers[1].cast();
+        if self.bias {
+            g.epilogue.bias = pointers[2].cast();
+        }
+        g.c = pointers[2 + usize::from(self.bias)].cast();
+        g
+    }
+}
+
 impl<T: Element> Addresses<T> {
     #[inline]
     fn of(call: &Call<'_>) -> Self {

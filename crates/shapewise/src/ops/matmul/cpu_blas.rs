@@ -1,17 +1,19 @@
 //! A BLAS library of the system as a member of the portfolio; bias and activation follow in a second pass.
 #![allow(unsafe_code)]
 
+use super::cost;
 use super::cpu_batch::Products;
 use super::cpu_problem::{Gemm, Split};
 use super::cpu_stored::{Reads, Stored, StoredTask};
 use super::cpu_stream::{MAX_ROWS, activate};
+use super::plan::Algorithm;
 use crate::backends::cpu::blas::{Blas, BlasElement, Side};
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
-    Activation, Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace,
-    Parameters, Refusal, Refusals, Traffic, Variant, Workload,
+    Activation, Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters,
+    Refusal, Refusals, Variant, Workload,
 };
 use crate::tensor::{DType, Element};
 
@@ -68,26 +70,10 @@ impl Kernel for SystemBlas {
         }
     }
 
-    /// What every library executes at least, the copies of both operands included.
+    /// What our own kernel executes that packs both operands, as every library does.
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
-        let products = Products::describe(workload);
-        let g = products.first();
-        let dtype = workload.outputs()[0].dtype;
         let isa = device.isas.last().copied().unwrap_or(Isa::Portable);
-        let lanes = (isa.register_bytes() / dtype.size()) as f64;
-        let (many, m, n, k) = (products.count as f64, g.m as f64, g.n as f64, g.k as f64);
-        let copied = many * (m * k + k * n);
-        let operations = many * 2.0 * m * n * k + copied * 4.0;
-        let bytes = copied * dtype.size() as f64;
-        let tiles = Traffic {
-            l1: many * k * m * n / lanes * dtype.size() as f64,
-            l2: 2.0 * bytes,
-            ..Traffic::default()
-        };
-        let traffic = tiles + Traffic::pass(workload.bytes() as f64, workload.bytes() as f64, &device.caches);
-        let cost = Cost::new(operations, ComputeUnit { dtype, isa: Some(isa) }, traffic);
-        let cost = cost.split(parameters.threads(), g.m.div_ceil(MAX_ROWS));
-        Cost { forks: 2 * cost.forks * products.count as u32, ..cost }
+        cost::compute(workload, parameters, device, isa, Algorithm::Packed)
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {

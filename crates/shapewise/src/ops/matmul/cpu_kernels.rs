@@ -11,8 +11,8 @@ use crate::backends::cpu::simd::Isa;
 use crate::device::{Device, DeviceInfo};
 use crate::hash::source_hash;
 use crate::ops::{
-    Activation, Call, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace, Parameters,
-    Variant, Workload,
+    Activation, Bound, Call, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace,
+    Parameters, Variant, Workload,
 };
 use crate::tensor::{DType, Element};
 
@@ -93,7 +93,14 @@ impl Kernel for Compute {
     fn source(&self) -> u64 {
         match self.algorithm {
             Algorithm::Small => {
-                source_hash!("cpu_small.rs", "cpu_kernels.rs", "cpu_problem.rs", "cpu_micro.rs", "plan.rs")
+                source_hash!(
+                    "cpu_small.rs",
+                    "cpu_kernels.rs",
+                    "cpu_problem.rs",
+                    "cpu_micro.rs",
+                    "cpu_tile.rs",
+                    "plan.rs"
+                )
             }
             Algorithm::Panel => source_hash!(
                 "cpu_panel.rs",
@@ -101,6 +108,7 @@ impl Kernel for Compute {
                 "cpu_kernels.rs",
                 "cpu_problem.rs",
                 "cpu_micro.rs",
+                "cpu_tile.rs",
                 "plan.rs"
             ),
             Algorithm::Packed => source_hash!(
@@ -109,6 +117,7 @@ impl Kernel for Compute {
                 "cpu_kernels.rs",
                 "cpu_problem.rs",
                 "cpu_micro.rs",
+                "cpu_tile.rs",
                 "plan.rs"
             ),
             Algorithm::SplitK => source_hash!(
@@ -118,6 +127,7 @@ impl Kernel for Compute {
                 "cpu_kernels.rs",
                 "cpu_problem.rs",
                 "cpu_micro.rs",
+                "cpu_tile.rs",
                 "plan.rs"
             ),
         }
@@ -171,6 +181,27 @@ impl Kernel for Compute {
             other => Err(KernelError(format!("{other} is not computed by this kernel").into())),
         }
     }
+
+    fn bind(&self, workload: &Workload, parameters: &Parameters) -> Option<Bound> {
+        if self.algorithm != Algorithm::Small || parameters.threads() > 1 {
+            return None;
+        }
+        match workload.outputs()[0].dtype {
+            DType::F32 => bind::<f32>(self.isa, workload),
+            DType::F64 => bind::<f64>(self.isa, workload),
+            _ => None,
+        }
+    }
+}
+
+/// A small product on one thread that needs no preparation.
+fn bind<T: Real + Element>(isa: Isa, workload: &Workload) -> Option<Bound> {
+    let product = cpu_batch::Unplaced::<T>::of(workload).filter(|product| product.first().is_ready())?;
+    let run = cpu_small::Alone::new(product.first(), isa);
+    Some(Bound::new(move |pointers| {
+        // SAFETY: the call's operands are valid, and the constraints let no empty product through.
+        unsafe { run.run(&product.at(pointers)) };
+    }))
 }
 
 /// All threads first where each gets tiles enough to be worth a hand-over, one thread first where not.

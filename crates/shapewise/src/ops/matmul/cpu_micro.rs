@@ -1,13 +1,10 @@
-//! The innermost product: tiles of a few rows by a few vectors of columns, summed in registers.
+//! The innermost product: which tiles, in which order, and how their operands are reached.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
-use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-
 use super::cpu_problem::Split;
-use crate::backends::cpu::real::{prefetch, settled};
-use crate::backends::cpu::simd::{Apart, Float, Lanes};
+use super::cpu_tile::{Grid, Spill, expect, spilled, tiles};
+use crate::backends::cpu::simd::{Float, Lanes};
 use crate::ops::Activation;
 
 /// Rows and vectors per row of a tile: as many sums as the registers hold beside the operands.
@@ -84,16 +81,6 @@ impl<T: Float> Target<T> {
     }
 }
 
-/// A tile on its way through memory, where it is not simply written.
-#[repr(align(64))]
-struct Spill<T>([MaybeUninit<T>; MAX_TILE]);
-
-/// Steps of a packed left panel that are asked for before they are needed.
-const AHEAD: isize = 16;
-
-/// Elements of the largest tile: twelve rows of two vectors of sixteen lanes.
-const MAX_TILE: usize = 12 * 2 * 16;
-
 /// Steps on their way from a far cache that are asked for before they are needed: found by trying on Zen 3.
 pub(in crate::ops) const FAR_AHEAD: usize = 32;
 
@@ -163,7 +150,7 @@ pub(in crate::ops) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
     let most_vectors = const { tile_of::<T, S>().1 };
     let vectors = if target.columns <= S::LANES { 1 } else { most_vectors };
     let simple = target.simple::<S>(vectors * S::LANES);
-    let mut spill = Spill([const { MaybeUninit::uninit() }; MAX_TILE]);
+    let mut spill = Spill::new();
     for (rows, count) in split.groups().into_iter().filter(|group| group.1 > 0) {
         let below = if A::PACKED_LEFT { (rows * k) as isize } else { left.rs.wrapping_mul(rows as isize) };
         let mut left_to_do = count;
@@ -172,7 +159,7 @@ pub(in crate::ops) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
             let now = if simple { left_to_do } else { 1 };
             let far = !target.stream && (A::PACKED_LEFT || now > 1);
             if simple {
-                let grid = Grid { count: now, below, across: 1, far };
+                let grid = Grid { count: now, below, across: 1, beside: 0, far };
                 dispatch!(T, S, A, false, rows, vectors, tiles(s, grid, k, left, right, &target));
             } else {
                 if far {
@@ -188,6 +175,28 @@ pub(in crate::ops) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
             left_to_do -= now;
         }
     }
+}
+
+/// The tiles side by side of some rows, few enough for one tile, and whole right panels that follow one another.
+///
+/// # Safety
+/// Operands and target are valid for so many rows, `k` steps and all columns of the panels; the target has neither bias nor
+/// activation.
+#[inline(always)]
+pub(in crate::ops) unsafe fn band<T: Float, S: Lanes<T>, A: Access>(
+    s: S,
+    rows: usize,
+    k: usize,
+    left: Left<T>,
+    right: Right<T>,
+    target: Target<T>,
+    panels: usize,
+) {
+    let vectors = const { tile_of::<T, S>().1 };
+    let width = vectors * S::LANES;
+    let target = Target { columns: width, ..target };
+    let grid = Grid { count: 1, below: 0, across: panels, beside: k * width, far: !target.stream };
+    dispatch!(T, S, A, false, rows, vectors, tiles(s, grid, k, left, right, &target));
 }
 
 /// All tiles of all columns, the right operand where it lies: tiles side by side, then the next rows.
@@ -255,7 +264,7 @@ pub(in crate::ops) unsafe fn groups<T: Float, S: Lanes<T>, A: Access, const MASK
     for (rows, count) in split.groups() {
         let below = left.rs.wrapping_mul(rows as isize);
         // Small products have their result near anyway.
-        let grid = Grid { count, below, across, far: false };
+        let grid = Grid { count, below, across, beside: vectors * S::LANES, far: false };
         if count > 0 {
             dispatch!(T, S, A, MASKED, rows, vectors, tiles(s, grid, k, left, right, &target));
         }
@@ -275,7 +284,7 @@ unsafe fn strip<T: Float, S: Lanes<T>>(
     mut target: Target<T>,
 ) {
     let (vectors, columns) = (const { tile_of::<T, S>().1 }, target.columns);
-    let mut spill = Spill([const { MaybeUninit::uninit() }; MAX_TILE]);
+    let mut spill = Spill::new();
     for i in 0..split.blocks {
         let rows = split.length(i);
         if columns == vectors * S::LANES {
@@ -288,199 +297,6 @@ unsafe fn strip<T: Float, S: Lanes<T>>(
         left.a = left.a.wrapping_offset(left.rs.wrapping_mul(rows as isize));
         target.down(rows);
     }
-}
-
-/// What is done with the sums of tiles.
-#[derive(Clone, Copy)]
-enum Write {
-    Store,
-    /// Added to what is there.
-    Add,
-    /// Stored past the caches.
-    Stream,
-    /// The columns that exist are stored.
-    StoreFirst,
-    /// The same, added to what is there.
-    AddFirst,
-}
-
-/// How many tiles a call computes.
-#[derive(Clone, Copy)]
-struct Grid {
-    /// Rows of tiles.
-    count: usize,
-    /// From one to the next in the left operand.
-    below: isize,
-    /// Tiles side by side in each.
-    across: usize,
-    /// Whether the result has to be asked for before it is written.
-    far: bool,
-}
-
-/// Tiles of `R` rows and `V` vectors: their operands, and where they go.
-struct Tiles<T, A, const MASKED: bool, const R: usize, const V: usize> {
-    grid: Grid,
-    k: usize,
-    left: Left<T>,
-    right: Right<T>,
-    c: *mut T,
-    rs: isize,
-    columns: usize,
-    write: Write,
-    access: PhantomData<A>,
-}
-
-impl<T: Float, A: Access, const MASKED: bool, const R: usize, const V: usize> Apart<T>
-    for Tiles<T, A, MASKED, R, V>
-{
-    #[inline(always)]
-    fn run<S: Lanes<T>>(self, s: S) {
-        let Self { grid, k, mut left, right, c: mut row, rs, columns, write, .. } = self;
-        for _ in 0..grid.count {
-            let (mut right, mut c) = (right, row);
-            for _ in 0..grid.across {
-                if grid.far {
-                    expect(c, rs, R, columns);
-                }
-                // SAFETY: whoever made the tiles gave valid operands and room for whole vectors.
-                unsafe {
-                    let sums = multiply::<T, S, A, MASKED, R, V>(s, k, left, right, columns);
-                    let lanes = |j: usize| columns.saturating_sub(j * S::LANES).min(S::LANES);
-                    match write {
-                        Write::Store => each(sums, c, rs, S::LANES, |at, _, sum| s.store(at, sum)),
-                        Write::Add => {
-                            each(sums, c, rs, S::LANES, |at, _, sum| s.store(at, s.add(s.load(at), sum)));
-                        }
-                        Write::Stream => each(sums, c, rs, S::LANES, |at, _, sum| s.stream(at, sum)),
-                        Write::StoreFirst => {
-                            each(sums, c, rs, S::LANES, |at, j, sum| s.store_first(at, sum, lanes(j)));
-                        }
-                        Write::AddFirst => each(sums, c, rs, S::LANES, |at, j, sum| {
-                            s.store_first(at, s.add(s.load_first(at, lanes(j)), sum), lanes(j));
-                        }),
-                    }
-                }
-                right.b = right.b.wrapping_add(V * S::LANES);
-                c = c.wrapping_add(V * S::LANES);
-            }
-            left.a = left.a.wrapping_offset(grid.below);
-            row = row.wrapping_offset(rs.wrapping_mul(R as isize));
-        }
-    }
-}
-
-/// Computes tiles that are simply written, by a function of their own.
-#[inline(always)]
-unsafe fn tiles<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: usize, const V: usize>(
-    s: S,
-    grid: Grid,
-    k: usize,
-    left: Left<T>,
-    right: Right<T>,
-    target: &Target<T>,
-) {
-    let some = S::MASKS && target.columns < V * S::LANES;
-    let write = match target {
-        Target { stream: true, .. } => Write::Stream,
-        Target { accumulate: true, .. } if some => Write::AddFirst,
-        Target { accumulate: true, .. } => Write::Add,
-        _ if some => Write::StoreFirst,
-        _ => Write::Store,
-    };
-    let (c, rs, columns) = (target.c, target.rs, target.columns);
-    s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, access: PhantomData });
-}
-
-/// Computes the sums of one tile.
-#[inline(always)]
-unsafe fn spilled<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: usize, const V: usize>(
-    s: S,
-    k: usize,
-    left: Left<T>,
-    right: Right<T>,
-    columns: usize,
-    spill: &mut Spill<T>,
-) {
-    let grid = Grid { count: 1, below: 0, across: 1, far: false };
-    let (c, rs, write) = (spill.0.as_mut_ptr().cast(), (V * S::LANES) as isize, Write::Store);
-    s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, access: PhantomData });
-}
-
-/// Calls `f` with every vector of a tile, its place and its number in the row.
-#[inline(always)]
-#[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
-fn each<T, V: Copy, const R: usize, const N: usize>(
-    sums: [[V; N]; R],
-    mut row: *mut T,
-    rs: isize,
-    lanes: usize,
-    f: impl Fn(*mut T, usize, V),
-) {
-    for i in 0..R {
-        for j in 0..N {
-            f(row.wrapping_add(j * lanes), j, sums[i][j]);
-        }
-        row = row.wrapping_offset(rs);
-    }
-}
-
-/// Asks for the lines of a tile that will be needed after the sums.
-#[inline(always)]
-fn expect<T>(mut row: *const T, rs: isize, rows: usize, columns: usize) {
-    for _ in 0..rows {
-        prefetch(row);
-        prefetch(row.wrapping_add(columns - 1));
-        row = row.wrapping_offset(rs);
-    }
-}
-
-/// The sums of products of `R` rows and `V` vectors of columns, of which `columns` exist if `MASKED`.
-#[inline(always)]
-#[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
-unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R: usize, const V: usize>(
-    s: S,
-    k: usize,
-    left: Left<T>,
-    right: Right<T>,
-    columns: usize,
-) -> [[S::V; V]; R] {
-    let (rs, cs) = if A::PACKED_LEFT { (1, R as isize) } else { (left.rs, left.cs) };
-    // One pointer per row and a common offset: stepping from row to row would be a chain as long as the sums.
-    let mut a = [left.a; R];
-    for i in 1..R {
-        a[i] = settled(a[i - 1].wrapping_offset(rs));
-    }
-    let (mut step, mut b) = (0_isize, right.b);
-    let mut sums = [[s.splat(T::ZERO); V]; R];
-    for _ in 0..k {
-        let mut y = [s.splat(T::ZERO); V];
-        for (j, y) in y.iter_mut().enumerate() {
-            let at = b.wrapping_add(j * S::LANES);
-            let lanes = columns.saturating_sub(j * S::LANES).min(S::LANES);
-            // SAFETY: the caller's columns.
-            *y = unsafe { if MASKED { s.load_first(at, lanes) } else { s.load(at) } };
-        }
-        for i in 0..R {
-            // SAFETY: the caller's rows and steps.
-            let x = s.splat(unsafe { *a[i].offset(step) });
-            for j in 0..V {
-                sums[i][j] = s.mul_add(x, y[j], sums[i][j]);
-            }
-        }
-        if A::PACKED_LEFT {
-            // Panels follow one another, so this reaches into the next one in time.
-            prefetch(a[0].wrapping_offset(step.wrapping_add(AHEAD * R as isize)));
-        }
-        if A::FAR_RIGHT {
-            let far = b.wrapping_offset(right.rs.wrapping_mul(FAR_AHEAD as isize));
-            for line in 0..const { (V * S::LANES * size_of::<T>()).div_ceil(64) } {
-                prefetch(far.wrapping_byte_add(64 * line));
-            }
-        }
-        step = step.wrapping_add(cs);
-        b = b.wrapping_offset(right.rs);
-    }
-    sums
 }
 
 /// Writes a spilled tile: adds what is there or the bias, and applies the activation.
@@ -506,7 +322,7 @@ unsafe fn finish<T: Float, S: Lanes<T>>(
             );
             // SAFETY: the tile was spilled whole; the target has `lanes` elements here, the bias as many or one.
             unsafe {
-                let mut x = s.load(spill.0.as_ptr().cast::<T>().wrapping_add((i * vectors + j) * S::LANES));
+                let mut x = s.load(spill.at().wrapping_add((i * vectors + j) * S::LANES));
                 if target.accumulate {
                     x = s.add(x, s.load_first(c, lanes));
                 } else if !target.bias.is_null() {

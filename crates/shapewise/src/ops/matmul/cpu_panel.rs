@@ -4,7 +4,8 @@
 //! the second-level cache. While the panels of one chunk are computed with, the next chunk is packed into the other
 //! of two buffers, a few steps after each panel and with the following ones already asked for: memory is waited
 //! for only once. Steps are read along the rows, because lines below one another may all fall into the same set of
-//! the cache.
+//! the cache. For the same reason large results of few steps are written along their rows: a tile's rows with all panels of a
+//! chunk, which then come from the second-level cache for each tile, before the next rows.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
@@ -34,6 +35,8 @@ pub(super) struct Blocking {
     pub threads: usize,
     /// Write the result past the caches.
     pub stream: bool,
+    /// Compute a few rows with all panels of a chunk before the next ones, where there is a single pass over the depth.
+    pub by_rows: bool,
 }
 
 /// Rows by some columns, as one thread computes them.
@@ -45,6 +48,7 @@ struct Strip<T> {
     chunk: usize,
     buffers: [*mut T; 2],
     stream: bool,
+    by_rows: bool,
 }
 
 /// Neighbouring panels in one pass over the depth.
@@ -82,14 +86,22 @@ impl<T: Real> LanesTask<T> for Strip<T> {
         let mut i = 0;
         while let Some(chunk) = now {
             let next = self.chunk(i + 1, width);
-            let pieces = chunk.columns.div_ceil(width);
+            let bands = Split::at_most(self.part.m, const { tile_of::<T, S>().0 });
+            let by_rows = self.by_rows && chunk.columns.is_multiple_of(width);
+            let pieces = if by_rows { bands.blocks } else { chunk.columns.div_ceil(width) };
             for piece in 0..pieces {
                 if let Some(next) = &next {
                     // SAFETY: as above, into the buffer that is not read now.
                     unsafe { pack_piece(&self, width, next, piece, pieces, self.buffers[(i + 1) % 2]) };
                 }
-                // SAFETY: the panel was packed.
-                unsafe { panel(s, &self, &chunk, piece * width, self.buffers[i % 2]) };
+                // SAFETY: the panels were packed.
+                unsafe {
+                    if by_rows {
+                        band(s, &self, &chunk, bands.piece(piece), self.buffers[i % 2]);
+                    } else {
+                        panel(s, &self, &chunk, piece * width, self.buffers[i % 2]);
+                    }
+                }
             }
             now = next;
             i += 1;
@@ -118,6 +130,10 @@ unsafe fn pack_piece<T: Real>(
     let whole = (0, chunk.depth);
     let (step, steps) = if along_rows { Split::into(chunk.depth, pieces).piece(piece) } else { whole };
     let (first, count) = if along_rows { (0, panels) } else { Split::into(panels, pieces).piece(piece) };
+    if count == 0 || steps == 0 {
+        // There are more pieces than panels or steps.
+        return;
+    }
     let column = first * width;
     let at = g.b.wrapping_offset(
         g.b_cs
@@ -140,6 +156,34 @@ unsafe fn pack_piece<T: Real>(
             }
         }
     }
+}
+
+/// Multiplies some rows, first and number, with all panels of a chunk.
+#[inline(always)]
+unsafe fn band<T: Real, S: Lanes<T>>(
+    s: S,
+    strip: &Strip<T>,
+    chunk: &Chunk,
+    (row, rows): (usize, usize),
+    buffer: *const T,
+) {
+    let g = strip.part.part(row, rows, chunk.column, chunk.columns);
+    let width = const { tile_of::<T, S>().1 * S::LANES };
+    let left = Left { a: g.a, rs: g.a_rs, cs: g.a_cs };
+    let right = Right { b: buffer, rs: width as isize };
+    let target = Target {
+        c: g.c,
+        rs: g.c_rs,
+        columns: width,
+        accumulate: false,
+        stream: strip.stream,
+        bias: std::ptr::null(),
+        bias_rs: 0,
+        bias_cs: 0,
+        activation: Activation::None,
+    };
+    // SAFETY: the panels were packed for this depth, and the target lies in the result.
+    unsafe { micro::band::<T, S, InPlace>(s, rows, chunk.depth, left, right, target, chunk.columns / width) };
 }
 
 /// Multiplies all rows with the panel that starts at `column` of the chunk.
@@ -214,6 +258,7 @@ pub(super) unsafe fn run<T: Real>(
     // Neighbouring panels share lines and pages, so they stay together as long as every thread still gets its share.
     let strips = Split::at_most(panels, (panels / (threads * 8)).clamp(1, 128));
     let (scratch, size) = (Shared(scratch), buffer::<T>(g, isa, blocking));
+    let by_rows = blocking.by_rows && depths.blocks == 1 && g.epilogue.is_nothing();
     let next = AtomicUsize::new(0);
     pool.run(threads, threads, &|worker| {
         loop {
@@ -225,7 +270,8 @@ pub(super) unsafe fn run<T: Real>(
             let (first, many) = strips.piece(i % strips.blocks);
             let part = g.part(row, count, first * width, (many * width).min(g.n - first * width));
             let buffers = [scratch.at(2 * worker * size), scratch.at((2 * worker + 1) * size)];
-            T::run(isa, Strip { isa, part, depths, chunk: blocking.chunk, buffers, stream: blocking.stream });
+            let (chunk, stream) = (blocking.chunk, blocking.stream);
+            T::run(isa, Strip { isa, part, depths, chunk, buffers, stream, by_rows });
         }
     });
 }

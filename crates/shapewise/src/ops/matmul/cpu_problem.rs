@@ -33,6 +33,14 @@ pub(in crate::ops) struct Epilogue<T> {
     pub activation: Activation,
 }
 
+impl<T> Epilogue<T> {
+    /// Whether sums are written as they are.
+    #[inline]
+    pub fn is_nothing(&self) -> bool {
+        self.bias.is_null() && matches!(self.activation, Activation::None)
+    }
+}
+
 // SAFETY: the pointers stand for operands that outlive the launch; kernels give each thread its own part of `c`.
 unsafe impl<T: Send + Sync> Send for Gemm<T> {}
 // SAFETY: as above.

@@ -70,8 +70,7 @@ impl<T: Real> LanesTask<T> for Plain<'_, T> {
 
 /// Whether a product is one for [`Plain`].
 fn is_plain<T: Real>(g: &Gemm<T>, isa: Isa) -> bool {
-    g.epilogue.bias.is_null()
-        && matches!(g.epilogue.activation, Activation::None)
+    g.epilogue.is_nothing()
         && (g.n.is_multiple_of(panel_width::<T>(isa)) || g.n == isa.register_bytes() / size_of::<T>())
         && g.n.saturating_mul(g.k).saturating_mul(size_of::<T>()) <= NEAR
 }
@@ -115,13 +114,37 @@ impl<T: Real> LanesTask<T> for Whole<'_, T> {
     }
 }
 
+/// How products of one layout run on one thread.
+#[derive(Clone, Copy)]
+pub(super) struct Alone {
+    isa: Isa,
+    plain: bool,
+}
+
+impl Alone {
+    #[inline]
+    pub fn new<T: Real>(g: &Gemm<T>, isa: Isa) -> Self {
+        Self { isa, plain: is_plain(g, isa) }
+    }
+
+    /// Computes a product of that layout.
+    ///
+    /// # Safety
+    /// The operands are valid.
+    #[inline]
+    pub unsafe fn run<T: Real>(self, g: &Gemm<T>) {
+        if self.plain { T::run(self.isa, Plain(g)) } else { T::run(self.isa, Whole(self.isa, g)) }
+    }
+}
+
 /// Computes the product on up to `threads` threads; rows of `b` and of the result are contiguous, `k` is not zero.
 ///
 /// # Safety
 /// The operands are valid.
 pub(super) unsafe fn run<T: Real>(g: &Gemm<T>, isa: Isa, threads: usize, pool: &ThreadPool) {
     if threads <= 1 {
-        return if is_plain(g, isa) { T::run(isa, Plain(g)) } else { T::run(isa, Whole(isa, g)) };
+        // SAFETY: the caller's promise.
+        return unsafe { Alone::new(g, isa).run(g) };
     }
     let rows = Split::into(g.m, threads);
     pool.run(threads, rows.blocks, &|i| {

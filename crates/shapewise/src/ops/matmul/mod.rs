@@ -26,6 +26,7 @@ mod cpu_stream;
 mod cpu_stream_cost;
 mod cpu_stream_dot;
 mod cpu_stream_outer;
+mod cpu_tile;
 pub(super) mod plan;
 mod prepacked;
 #[cfg(test)]

@@ -96,7 +96,12 @@ impl Kernel for Widened {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_weights_widened.rs", "../matmul/cpu_packed.rs", "../matmul/cpu_micro.rs")
+        source_hash!(
+            "cpu_weights_widened.rs",
+            "../matmul/cpu_packed.rs",
+            "../matmul/cpu_micro.rs",
+            "../matmul/cpu_tile.rs"
+        )
     }
 
     fn variant(&self) -> Variant {

@@ -117,6 +117,7 @@ impl Kernel for Rnn {
             "cpu_kernels.rs",
             "plan.rs",
             "../matmul/cpu_micro.rs",
+            "../matmul/cpu_tile.rs",
             "../matmul/cpu_pack.rs"
         )
     }
