@@ -214,7 +214,9 @@ impl OperationModel {
         };
         self.reach = reach;
         self.shift = least_relative(&errors);
-        errors.iter_mut().for_each(|error| *error += self.shift);
+        for error in &mut errors {
+            *error += self.shift;
+        }
         self.spreads = Spreads::new(examples, &errors);
         let score = |(e, error): (&Example, &f32)| {
             let predicted = e.seconds * f64::from(-error).exp();

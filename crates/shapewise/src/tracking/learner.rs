@@ -456,7 +456,7 @@ mod tests {
         second.want(OperationKind::Elementwise);
         let has = |operation| models.load().get(operation).is_some();
         let started = Instant::now();
-        while !has(OperationKind::Elementwise) && started.elapsed() < Duration::from_secs(60) {
+        while !has(OperationKind::Elementwise) && started.elapsed() < Duration::from_mins(1) {
             std::thread::yield_now();
         }
         assert!(has(OperationKind::Elementwise) && !has(OperationKind::Reduce));
