@@ -137,6 +137,7 @@ impl Plan {
             Algorithm::Small => g.m,
             Algorithm::Panel => blocks.rows.unwrap_or(sizes.l2 / 2 / (depth * size)).max(2 * rows),
             Algorithm::Packed | Algorithm::SplitK => {
+                // Half of the cache: every block of rows reads all right panels from the next one.
                 let own = (sizes.l2 / 2 / (depth * size)).min(MOST_TILES * rows);
                 let most = blocks.rows.unwrap_or(own).max(rows);
                 // Several for each thread, so that one on a slower core takes fewer of them.
