@@ -69,7 +69,7 @@ pub fn decile(samples: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Samples of a candidate in one pass.
-pub const SAMPLES: usize = 15;
+const SAMPLES: usize = 15;
 /// Times that the whole suite is gone through, so that a busy minute does not meet all samples of a workload.
 const PASSES: usize = 3;
 /// Times that a workload is measured at most if its passes do not agree: for seconds at a time a virtual machine may run at half its speed.
@@ -272,4 +272,42 @@ fn problem(runtime: &Runtime, workload: &Workload, times: Vec<Times>, peaks: &Pe
         candidates.push(Measured { times, seconds, features, baseline });
     }
     Problem { workload: workload.clone(), shape: workload.key().bits() as u64, candidates }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(passes: &[f64], given_up: bool) -> Times {
+        let passes = passes.iter().map(|&s| vec![1.5 * s, s, 1.1 * s]).collect();
+        Times { kernel: "kernel".into(), parameters: "threads=1".into(), passes, given_up }
+    }
+
+    #[test]
+    fn the_two_fastest_passes_confirm_each_other() {
+        assert!(!times(&[], false).is_confirmed() && !times(&[1.0], false).is_confirmed());
+        assert!(times(&[1.0, 1.02], false).is_confirmed());
+        // A slow pass between them says nothing, one fast pass alone too little.
+        assert!(times(&[1.02, 2.0, 1.0], false).is_confirmed());
+        assert!(!times(&[1.05, 1.04, 1.0], false).is_confirmed());
+    }
+
+    #[test]
+    fn a_workload_is_settled_when_nearly_all_that_count_are_confirmed() {
+        let entry = |agree: usize, differ: usize, behind: usize| {
+            let kinds =
+                [(agree, [1.0, 1.0], false), (differ, [1.0, 1.5], false), (behind, [9.0, 15.0], true)];
+            let many = |(n, passes, given_up): (usize, [f64; 2], bool)| vec![times(&passes, given_up); n];
+            Entry { workload: "w".into(), candidates: kinds.into_iter().flat_map(many).collect() }
+        };
+        assert!(entry(4, 1, 0).is_settled() && !entry(3, 1, 0).is_settled());
+        assert!(entry(1, 0, 5).is_settled() && entry(0, 0, 2).is_settled());
+    }
+
+    #[test]
+    fn seconds_are_the_lower_decile_of_all_passes() {
+        assert_eq!(times(&[], false).seconds(), None);
+        assert_eq!(times(&[2.0, 1.0], false).seconds(), Some(1.0));
+        assert_eq!(decile((1..=21).map(f64::from)), Some(3.0));
+    }
 }

@@ -24,6 +24,16 @@ pub struct SurveyOptions {
 /// Samples of a candidate, however long they take.
 pub const FEWEST_SAMPLES: usize = 3;
 
+/// How often a first call of so many seconds is repeated. Long ones once, because a single call may have met a stall of the machine;
+/// what takes longer than any stall not at all.
+fn again(seconds: f64) -> usize {
+    match seconds {
+        s if s > 1.0 => 0,
+        s if s > 0.02 => 1,
+        _ => 4,
+    }
+}
+
 impl Default for SurveyOptions {
     fn default() -> Self {
         Self { samples: 9, sample_time: Duration::from_millis(1), give_up: 5.0, time: Duration::MAX }
@@ -72,7 +82,7 @@ pub fn survey_some(
     // The first call ever pays for pages, scratch memory and sleeping threads; the least of a few more is the candidate.
     let mut first = |c: &Candidate| {
         let mut least = time(c, 1)?;
-        for _ in 0..if least > 0.02 { 0 } else { 4 } {
+        for _ in 0..again(least) {
             least = least.min(time(c, ((2e-5 / least) as usize).clamp(1, 20))?);
         }
         Some(least)

@@ -1,6 +1,6 @@
 //! What exploring may cost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The share of run time that may be lost to exploring.
@@ -13,7 +13,8 @@ pub struct Budget {
     advance: f64,
     /// Nanoseconds.
     run: AtomicU64,
-    lost: AtomicU64,
+    /// Nanoseconds, which rounding may bring a little below zero.
+    lost: AtomicI64,
     trials: AtomicU64,
 }
 
@@ -24,8 +25,8 @@ impl Budget {
     /// A budget of this share; 0 never explores.
     pub fn new(share: f64) -> Self {
         let advance = if share > 0.0 { ADVANCE.as_secs_f64() } else { 0.0 };
-        let [run, lost, trials] = [const { AtomicU64::new(0) }; 3];
-        Self { share, advance, run, lost, trials }
+        let [run, trials] = [const { AtomicU64::new(0) }; 2];
+        Self { share, advance, run, lost: AtomicI64::new(0), trials }
     }
 
     /// Whether exploring is allowed at all.
@@ -46,12 +47,12 @@ impl Budget {
     /// Counts time that calls took.
     #[inline]
     pub fn ran(&self, seconds: f64) {
-        self.run.fetch_add(nanoseconds(seconds), Ordering::Relaxed);
+        self.run.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
     }
 
-    /// Counts a trial and what it lost.
+    /// Counts a trial and what it lost; below zero, what it gives back of a loss before.
     pub fn tried(&self, lost: f64) {
-        self.lost.fetch_add(nanoseconds(lost), Ordering::Relaxed);
+        self.lost.fetch_add((lost * 1e9) as i64, Ordering::Relaxed);
         self.trials.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -62,17 +63,13 @@ impl Budget {
 
     /// Seconds lost to trials.
     pub fn lost(&self) -> f64 {
-        self.lost.load(Ordering::Relaxed) as f64 * 1e-9
+        self.lost.load(Ordering::Relaxed).max(0) as f64 * 1e-9
     }
 
     /// Number of trials.
     pub fn trials(&self) -> u64 {
         self.trials.load(Ordering::Relaxed)
     }
-}
-
-fn nanoseconds(seconds: f64) -> u64 {
-    (seconds * 1e9).max(0.0) as u64
 }
 
 #[cfg(test)]
@@ -87,7 +84,9 @@ mod tests {
         assert!(budget.affords(Some(0.04)) && !budget.affords(Some(0.06)));
         budget.tried(0.06);
         assert!(budget.affords(Some(0.01)) && !budget.affords(Some(0.03)));
-        assert_eq!(budget.trials(), 1);
+        budget.tried(-0.02);
+        assert!(budget.affords(Some(0.02)) && !budget.affords(Some(0.04)));
+        assert_eq!((budget.trials(), budget.lost()), (2, 0.04));
     }
 
     #[test]

@@ -237,8 +237,8 @@ mod tests {
         let entry = Entry::new(Arc::new(workload()), 0, choice, trials, Arc::default(), false);
         let (first, reason) = entry.running();
         assert_eq!((first.parameters.threads(), &*reason), (1, "least score"));
-        // A rehearsal and a round of two calls each: what was predicted to be slower turns out to be faster.
-        for _ in 0..6 {
+        // A rehearsal and a round of four calls each, workers woken once: what was predicted to be slower turns out to be faster.
+        for _ in 0..11 {
             let mut trials = entry.trials.as_ref().unwrap().lock().unwrap();
             let seconds = if trials.turn().parameters.threads() == 1 { 2e-3 } else { 1e-3 };
             trials.record(seconds);
