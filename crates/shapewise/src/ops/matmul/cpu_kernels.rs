@@ -75,11 +75,13 @@ const RIGHT_ROWS: Constraint = Constraint::Shape(
     "rows of the right operand (or columns of the left, for a transposed result) without gaps",
     |w| Products::describe(w).first().with_contiguous_rows().b_cs == 1,
 );
-const RIGHT_NEAR: Constraint =
-    Constraint::Shape("a right operand of at most 128 KiB, or with rows at most 1 KiB apart", |w| {
+const RIGHT_NEAR: Constraint = Constraint::Shape(
+    "a right operand of at most 128 KiB, 4 MiB beside up to 16 rows, or with rows at most 1 KiB apart",
+    |w| {
         let products = Products::describe(w);
         cpu_small::takes(&products.first().with_contiguous_rows(), w.inputs()[0].dtype.size())
-    });
+    },
+);
 
 impl Kernel for Compute {
     fn name(&self) -> &str {

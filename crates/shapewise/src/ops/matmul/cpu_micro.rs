@@ -121,7 +121,7 @@ macro_rules! dispatch {
         match $rows {
             // SAFETY: the caller's promise, passed on.
             $($r if const { $r <= tile_of::<$t, $s>().0 } => unsafe {
-                if const { !$masked || $s::MASKS } && $vectors == 1 {
+                if $vectors == 1 {
                     $run::<$t, $s, $access, $masked, $r, 1> $arguments;
                 } else if const { tile_of::<$t, $s>().1 == 2 } {
                     $run::<$t, $s, $access, $masked, $r, 2> $arguments;
@@ -283,7 +283,8 @@ unsafe fn strip<T: Float, S: Lanes<T>>(
     right: Right<T>,
     mut target: Target<T>,
 ) {
-    let (vectors, columns) = (const { tile_of::<T, S>().1 }, target.columns);
+    let columns = target.columns;
+    let vectors = if columns <= S::LANES { 1 } else { const { tile_of::<T, S>().1 } };
     let mut spill = Spill::new();
     for i in 0..split.blocks {
         let rows = split.length(i);

@@ -107,10 +107,10 @@ pub(super) fn plan_sized<T>(g: &Gemm<T>, isa: Isa, threads: usize, stored: usize
     let pass = (SUMS_BYTES / wide / g.m.max(1)).next_multiple_of(width).max(width);
     let longest = (parts.longest() * width).min(pass);
     let packed = match walk {
-        Walk::Outer => g.m * g.k,
-        Walk::Dot => g.m * g.k.next_multiple_of(lanes),
+        Walk::Dot if stored == wide && g.a_cs == 1 => 0,
+        _ => g.m * g.k,
     };
-    let sums = longest * g.m + dot::partial_sums(g.m, lanes);
+    let sums = longest * g.m + dot::partial_sums(g.m, g.k, lanes);
     Plan {
         walk,
         width,
@@ -142,32 +142,29 @@ pub(super) unsafe fn stream<W: Stored>(
     scratch: *mut W::Wide,
 ) {
     // SAFETY: the scratch memory begins with room for the packed rows.
-    let packed = unsafe { pack_rows(g, plan, scratch) };
-    let shared = Shared { packed, sums: scratch.wrapping_add(plan.packed.next_multiple_of(16)) };
+    let rows = unsafe { rows(g, plan, scratch) };
+    let shared = Shared { rows, sums: scratch.wrapping_add(plan.packed.next_multiple_of(16)) };
     pool.run(plan.threads, plan.parts.blocks, &|i| {
         let (tile, tiles) = plan.parts.piece(i);
         let (first, end) = (tile * plan.width, ((tile + tiles) * plan.width).min(g.n));
         let part = g.part(0, g.m, first.min(g.n), end.saturating_sub(first));
         let shared = &shared;
-        W::run(
-            isa,
-            Part { g: part, plan, packed: shared.packed, sums: shared.sums.wrapping_add(i * plan.sums) },
-        );
+        W::run(isa, Part { g: part, plan, rows: shared.rows, sums: shared.sums.wrapping_add(i * plan.sums) });
     });
 }
 
 struct Shared<T> {
-    packed: *const T,
+    rows: Rows<T>,
     sums: *mut T,
 }
-// SAFETY: the packed rows are only read, and each part has its own sums.
+// SAFETY: the rows are only read, and each part has its own sums.
 unsafe impl<T: Sync> Sync for Shared<T> {}
 
 /// Some columns of the result.
 struct Part<'a, W: Stored> {
     g: Gemm<W>,
     plan: &'a Plan,
-    packed: *const W::Wide,
+    rows: Rows<W::Wide>,
     sums: *mut W::Wide,
 }
 
@@ -180,16 +177,24 @@ impl<W: Stored> StoredTask<W> for Part<'_, W> {
             let pass = g.part(0, g.m, column, plan.pass.min(g.n - column));
             let w = Matrix { at: pass.b, rs: g.b_rs, cs: g.b_cs, k: g.k, columns: pass.n };
             let sums = Sums { at: self.sums, rows: g.m, width: plan.width };
-            // SAFETY: the plan gave the packed rows, and room for the sums of a pass and of a few columns.
+            let out = Out::of(&pass);
+            // SAFETY: the plan gave the rows, and room for the sums of a pass and of a few columns.
             unsafe {
                 match plan.walk {
-                    Walk::Outer => outer::outer::<W, S>(s, &w, self.packed, &sums),
+                    Walk::Outer => {
+                        outer::outer::<W, S>(s, &w, self.rows.at, &sums);
+                        finish::<W, S>(s, &sums, &out, pass.n);
+                    }
                     Walk::Dot => {
-                        let partial = self.sums.wrapping_add(plan.sums - dot::partial_sums(g.m, plan.lanes));
-                        dot::dot::<W, S>(s, &w, self.packed, &sums, partial);
+                        let waiting = dot::partial_sums(g.m, g.k, plan.lanes);
+                        let partial = self.sums.wrapping_add(plan.sums - waiting);
+                        let result = out.epilogue.is_nothing().then_some((out.c, out.rs, out.cs));
+                        dot::dot::<W, S>(s, &w, &self.rows, &dot::Place { sums, result }, partial);
+                        if result.is_none() {
+                            finish::<W, S>(s, &sums, &out, pass.n);
+                        }
                     }
                 }
-                finish::<W, S>(s, &sums, &Out::of(&pass), pass.n);
             }
             column += pass.n;
         }
@@ -206,20 +211,21 @@ pub(super) struct Rows<X> {
     pub k: usize,
 }
 
-/// The few rows in the order in which the walk reads them: where they lie if they already have it.
-unsafe fn pack_rows<W: Stored>(g: &Gemm<W>, plan: &Plan, to: *mut W::Wide) -> *const W::Wide {
+/// The few rows as the walk reads them: where they lie if it can, else copied.
+unsafe fn rows<W: Stored>(g: &Gemm<W>, plan: &Plan, to: *mut W::Wide) -> Rows<W::Wide> {
     let rows = Rows { at: g.a, rs: g.a_rs, cs: g.a_cs, m: g.m, k: g.k };
-    if let (1, 1, Some(wide)) = (g.m, g.a_cs, W::as_wide(g.a)) {
-        return wide;
+    let in_place = plan.packed == 0 || (g.m == 1 && g.a_cs == 1);
+    if let (true, Some(at)) = (in_place, W::as_wide(g.a)) {
+        return Rows { at, rs: rows.rs, cs: rows.cs, m: rows.m, k: rows.k };
     }
     // SAFETY: the scratch memory has room for them.
     unsafe {
         match plan.walk {
             Walk::Outer => outer::pack(&rows, outer::GROUP, to),
-            Walk::Dot => dot::pack(&rows, plan.lanes, to),
+            Walk::Dot => dot::pack(&rows, to),
         }
     }
-    to
+    Rows { at: to, rs: g.k as isize, cs: 1, m: g.m, k: g.k }
 }
 
 /// Where results go.

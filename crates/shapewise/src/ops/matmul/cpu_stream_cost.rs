@@ -86,13 +86,13 @@ fn count(g: &Gemm<()>, plan: &Plan, stored: f64, wide: f64, caches: &Caches) -> 
             let (groups, tiles) = ((m / rows as f64).ceil(), (n / columns as f64).ceil());
             // A tree of additions at the end of every sum.
             vectors = m * n * ((k / lanes).ceil() + 2.0 * lanes.log2());
-            // Several rows are copied first: vector by vector where they are contiguous, else one element at a time.
-            if g.m > 1 {
-                vectors += 2.0 * m * k / if g.a_cs == 1 { lanes } else { 1.0 };
+            // Rows that are not read where they lie are copied first, one element at a time.
+            if plan.packed > 0 {
+                vectors += 2.0 * m * k;
             }
             l1 = groups * matrix + tiles * m * k * wide;
-            again =
-                if beyond(m * k * wide, caches.l1d.map(|l1| l1 / 2)) { tiles * m * k * wide } else { 0.0 };
+            let block = m * k.min((dot::BLOCK * plan.lanes) as f64) * wide;
+            again = if beyond(block, caches.l1d.map(|l1| l1 / 2)) { tiles * m * k * wide } else { 0.0 };
         }
     }
     if stored < wide {

@@ -123,6 +123,9 @@ const SIZES: &[(usize, usize, usize)] = &[
     (61, 67, 71),
     (3, 600, 5),
     (130, 20, 100),
+    // A few rows beside a right operand that is read where it lies, and columns deeper than a block of steps.
+    (3, 191, 304),
+    (5, 1200, 9),
 ];
 
 #[test]

@@ -146,6 +146,21 @@ fn several_passes_over_wide_matrices_agree() {
     }
 }
 
+#[test]
+fn columns_deeper_than_a_block_agree() {
+    // Two blocks and a part of one, of vectors of sixteen lanes.
+    let k = if cfg!(miri) { 20 } else { 2 * dot::BLOCK * 16 + 5 };
+    for &isa in Isa::available() {
+        let mut random = Random(5);
+        for rows in 1..=MAX_ROWS {
+            for _ in 0..4 {
+                check::<f32>(isa, &mut random, (rows, 11, k), 0.0);
+                check::<f64>(isa, &mut random, (13, rows, k), 0.0);
+            }
+        }
+    }
+}
+
 /// One row of ones times a 3×n matrix with `w` in the middle of column 1.
 fn column_sum(isa: Isa, w: f32, contiguous_columns: bool) -> [f32; 2] {
     let (k, n) = (3, 2);
