@@ -53,14 +53,11 @@ impl<W: Stored> Place<W> {
     unsafe fn write(&self, row: usize, column: usize, sum: W::Wide) {
         // SAFETY: the result and the sums have room for this row and column.
         unsafe {
-            match self.result {
-                Some((c, rs, cs)) => {
-                    c.offset(row as isize * rs + column as isize * cs).write(W::narrow(sum));
-                }
-                None => {
-                    let offset = column % self.sums.width;
-                    self.sums.row(column - offset, row).add(offset).write(sum);
-                }
+            if let Some((c, rs, cs)) = self.result {
+                c.offset(row as isize * rs + column as isize * cs).write(W::narrow(sum));
+            } else {
+                let offset = column % self.sums.width;
+                self.sums.row(column - offset, row).add(offset).write(sum);
             }
         }
     }
