@@ -17,6 +17,9 @@ use crate::backends::cpu::simd::{Float, Lanes, MAX_LANES};
 /// Numbers between two scratches, so that rows of both do not fall on the same lines of the first cache.
 pub(super) const PAD: usize = 16 * 9;
 
+/// Bytes from an address to the next that shares its lines of the first cache.
+pub(super) const PAGE: usize = 4096;
+
 /// Neighbouring numbers in a vector.
 pub(super) struct Along<T> {
     width: Width,
@@ -41,7 +44,7 @@ impl<T: Number> Along<T> {
 
     /// Numbers of `T` that a transform needs as scratch.
     pub fn scratch(&self) -> usize {
-        2 * self.numbers() + PAD
+        self.numbers() + (self.numbers() + PAD).max(PAGE / size_of::<T>())
     }
 
     /// All stages but the last.
@@ -85,7 +88,11 @@ impl<T: Number> Along<T> {
             // An aligned output is one of the two places that rows go to and fro between, so that all fit a nearer cache; the last rows
             // are in scratch, from where their lanes are written.
             let lent = x.first != y.first && !y.streams() && y.first.addr().is_multiple_of(ALIGNMENT);
-            let other = if lent { y.first } else { scratch.add(self.numbers() + PAD) };
+            let (scratch, other) = if lent {
+                (half_a_page_from(y.first, scratch), y.first)
+            } else {
+                (scratch, scratch.add(self.numbers() + PAD))
+            };
             let pair = if self.stages.len() % 2 == 1 { [scratch, other] } else { [other, scratch] };
             let rooted = |first: *mut T| Rooted { first, roots: self.roots.as_ptr() };
             let [there, here] = if let [only] = &self.stages[..] {
@@ -110,6 +117,12 @@ impl<T: Number> Along<T> {
             }
         }
     }
+}
+
+/// The first place from `scratch` on that is half a page away from the rows at `other`: stages read rows that are a page apart and write
+/// others, and where both fall on the same few lines of the first cache a line of 4096 points takes half as long again.
+fn half_a_page_from<T>(other: *const T, scratch: *mut T) -> *mut T {
+    scratch.wrapping_byte_add((other.addr() + PAGE / 2).wrapping_sub(scratch.addr()) % PAGE)
 }
 
 /// The lanes of all rows: turned so that each becomes a row, transformed and written.

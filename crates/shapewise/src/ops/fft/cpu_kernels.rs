@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::cpu_alone::Alone;
-use super::cpu_along::PAD;
+use super::cpu_along::{PAD, PAGE};
 use super::cpu_columns::spaced;
 use super::cpu_lines::Width;
 use super::cpu_passes::{Job, Planned, lane_count, line_isa};
@@ -265,7 +265,7 @@ fn scratch(plan: &Plan, n: usize, lanes: usize) -> usize {
     // Halved real lines keep a line beside it.
     let own = match plan {
         Plan::Across(_) => 4 * lanes * spaced(n),
-        Plan::Along(_) => 4 * n + PAD,
+        Plan::Along(_) => 4 * n + PAD + PAGE / size_of::<f32>(),
         Plan::FourStep(a, b) => {
             let middle = 2 * (a.len() + lanes) * b.len().next_multiple_of(lanes);
             middle + 4 * lanes * spaced(a.len().max(b.len()))

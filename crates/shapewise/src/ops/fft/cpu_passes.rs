@@ -320,7 +320,8 @@ impl<'a, T: Planned> Job<'a, T> {
                 )
             });
         }
-        let (own, memory) = (2 * points + 2, Shared((x, y)));
+        // Rows of the transform's scratch start at cache lines.
+        let (own, memory) = ((2 * points + 2).next_multiple_of(16), Shared((x, y)));
         let task = |index: usize, scratch: *mut T| {
             let (x, y) = *memory.get();
             // A complex number is two real ones.
