@@ -51,26 +51,29 @@ impl<T: Number> Along<T> {
     ///
     /// # Safety
     /// As for `transform`; both places have room for all rows.
+    #[inline(always)]
     unsafe fn all_but_last(
         &self,
-        from: Numbers<T>,
+        from: &Numbers<T>,
         next: *const T,
         places: [*mut T; 2],
     ) -> (Spaced<T>, *mut T) {
-        let (isa, stages) = (self.width.isa, &self.stages[..]);
-        let plain = from.sign.to_bits64() == 0;
+        let (Width { isa, lanes, .. }, stages) = (self.width, &self.stages[..]);
+        let stride = lanes as isize;
+        let (plain, conjugate) = (Plain { first: from.first, stride }, from.sign.to_bits64() != 0);
         // SAFETY: the caller's promise.
         unsafe {
-            if next.is_null() && plain {
-                return all_but_last(isa, stages, Plain(from), places);
+            if next.is_null() && !conjugate {
+                return all_but_last(isa, stages, plain, places);
             }
             // Without a next line this one asks for itself, which changes nothing.
             let apart = next.addr().wrapping_sub(from.first.addr()) as isize / size_of::<T>() as isize;
             let later = if next.is_null() { 0 } else { apart };
-            if plain {
-                all_but_last(isa, stages, Expecting(Plain(from), later), places)
-            } else {
+            if conjugate {
+                let from = Numbers { stride, ..*from };
                 all_but_last(isa, stages, Expecting(from, later), places)
+            } else {
+                all_but_last(isa, stages, Expecting(plain, later), places)
             }
         }
     }
@@ -79,12 +82,11 @@ impl<T: Number> Along<T> {
     ///
     /// # Safety
     /// Both lines are valid, and the scratch has room for `self.scratch()` numbers.
-    pub unsafe fn transform(&self, x: Numbers<T>, y: Numbers<T>, next: *const T, scratch: *mut T) {
+    pub unsafe fn transform(&self, x: &Numbers<T>, y: &Numbers<T>, next: *const T, scratch: *mut T) {
         let Width { isa, lanes, .. } = self.width;
         let Some(last) = self.stages.last() else { return };
         // SAFETY: the caller's promise.
         unsafe {
-            let from = Numbers { stride: lanes as isize, ..x };
             // An aligned output is one of the two places that rows go to and fro between, so that all fit a nearer cache; the last rows
             // are in scratch, from where their lanes are written.
             let lent = x.first != y.first && !y.streams() && y.first.addr().is_multiple_of(ALIGNMENT);
@@ -96,20 +98,25 @@ impl<T: Number> Along<T> {
             let pair = if self.stages.len() % 2 == 1 { [scratch, other] } else { [other, scratch] };
             let rooted = |first: *mut T| Rooted { first, roots: self.roots.as_ptr() };
             let [there, here] = if let [only] = &self.stages[..] {
-                run::<T, true>(isa, only, from, rooted(scratch));
+                let stride = lanes as isize;
+                if x.sign.to_bits64() == 0 {
+                    run::<T, true>(isa, only, Plain { first: x.first, stride }, rooted(scratch));
+                } else {
+                    run::<T, true>(isa, only, Numbers { stride, ..*x }, rooted(scratch));
+                }
                 [other, scratch]
             } else {
-                let (rows, there) = self.all_but_last(from, next, pair);
+                let (rows, there) = self.all_but_last(x, next, pair);
                 run::<T, true>(isa, last, rows, rooted(there));
                 [rows.first, there]
             };
             let streams = y.streams();
-            let to =
-                Numbers { first: if streams { there } else { y.first }, stride: self.rows as isize, ..y };
-            let (rows, from) = (self.rows, here);
-            if to.is_plain() {
-                T::dispatch(isa, Finish { rows, from, to: Plain(to) });
+            let (rows, from, first) = (self.rows, here, if streams { there } else { y.first });
+            if y.is_plain() {
+                let to = Plain { first, stride: rows as isize };
+                T::dispatch(isa, Finish { rows, from, to });
             } else {
+                let to = Numbers { first, stride: rows as isize, ..*y };
                 T::dispatch(isa, Finish { rows, from, to });
             }
             if streams {
