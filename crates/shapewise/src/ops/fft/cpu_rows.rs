@@ -321,8 +321,6 @@ pub(super) struct Turned<T> {
     pub first: *mut T,
     pub by_q: *const T,
     pub by_k: *const T,
-    /// What will be read next, a row of it for each row that is written: from memory it takes longer than a few rows.
-    pub next: Numbers<T>,
 }
 
 impl<T: Float> Sink<T> for Turned<T> {
@@ -336,8 +334,10 @@ impl<T: Float> Sink<T> for Turned<T> {
 
     #[inline(always)]
     unsafe fn write<S: Lanes<T>>(self, s: S, at: *mut T, held: Pair<S::V>, k: usize, x: Pair<S::V>) {
-        let row = (at.addr() - self.first.addr()) / (2 * S::LANES * size_of::<T>());
-        prefetch(self.next.start(row).cast_const());
+        // The row behind this one is written by the next q: stores wait less for lines that were asked for.
+        for line in 0..const { (2 * S::LANES * size_of::<T>()).div_ceil(ALIGNMENT) } {
+            prefetch(at.wrapping_add(2 * S::LANES).wrapping_byte_add(ALIGNMENT * line).cast_const());
+        }
         // SAFETY: the caller's promise; there are as many roots as values of k.
         unsafe {
             let root = mul(s, held, Packed(self.by_k.cast_mut()).load(s, k));
