@@ -17,6 +17,9 @@ use crate::backends::cpu::simd::{Float, Lanes, MAX_LANES};
 /// Numbers between two scratches, so that rows of both do not fall on the same lines of the first cache.
 pub(super) const PAD: usize = 16 * 9;
 
+/// Bytes from an address to the next that shares its lines of the first cache.
+pub(super) const PAGE: usize = 4096;
+
 /// Neighbouring numbers in a vector.
 pub(super) struct Along<T> {
     width: Width,
@@ -41,33 +44,36 @@ impl<T: Number> Along<T> {
 
     /// Numbers of `T` that a transform needs as scratch.
     pub fn scratch(&self) -> usize {
-        2 * self.numbers() + PAD
+        self.numbers() + (self.numbers() + PAD).max(PAGE / size_of::<T>())
     }
 
     /// All stages but the last.
     ///
     /// # Safety
     /// As for `transform`; both places have room for all rows.
+    #[inline(always)]
     unsafe fn all_but_last(
         &self,
-        from: Numbers<T>,
+        from: &Numbers<T>,
         next: *const T,
         places: [*mut T; 2],
     ) -> (Spaced<T>, *mut T) {
-        let (isa, stages) = (self.width.isa, &self.stages[..]);
-        let plain = from.sign.to_bits64() == 0;
+        let (Width { isa, lanes, .. }, stages) = (self.width, &self.stages[..]);
+        let stride = lanes as isize;
+        let (plain, conjugate) = (Plain { first: from.first, stride }, from.sign.to_bits64() != 0);
         // SAFETY: the caller's promise.
         unsafe {
-            if next.is_null() && plain {
-                return all_but_last(isa, stages, Plain(from), places);
+            if next.is_null() && !conjugate {
+                return all_but_last(isa, stages, plain, places);
             }
             // Without a next line this one asks for itself, which changes nothing.
             let apart = next.addr().wrapping_sub(from.first.addr()) as isize / size_of::<T>() as isize;
             let later = if next.is_null() { 0 } else { apart };
-            if plain {
-                all_but_last(isa, stages, Expecting(Plain(from), later), places)
-            } else {
+            if conjugate {
+                let from = Numbers { stride, ..*from };
                 all_but_last(isa, stages, Expecting(from, later), places)
+            } else {
+                all_but_last(isa, stages, Expecting(plain, later), places)
             }
         }
     }
@@ -76,33 +82,41 @@ impl<T: Number> Along<T> {
     ///
     /// # Safety
     /// Both lines are valid, and the scratch has room for `self.scratch()` numbers.
-    pub unsafe fn transform(&self, x: Numbers<T>, y: Numbers<T>, next: *const T, scratch: *mut T) {
+    pub unsafe fn transform(&self, x: &Numbers<T>, y: &Numbers<T>, next: *const T, scratch: *mut T) {
         let Width { isa, lanes, .. } = self.width;
         let Some(last) = self.stages.last() else { return };
         // SAFETY: the caller's promise.
         unsafe {
-            let from = Numbers { stride: lanes as isize, ..x };
             // An aligned output is one of the two places that rows go to and fro between, so that all fit a nearer cache; the last rows
             // are in scratch, from where their lanes are written.
             let lent = x.first != y.first && !y.streams() && y.first.addr().is_multiple_of(ALIGNMENT);
-            let other = if lent { y.first } else { scratch.add(self.numbers() + PAD) };
+            let (scratch, other) = if lent {
+                (half_a_page_from(y.first, scratch), y.first)
+            } else {
+                (scratch, scratch.add(self.numbers() + PAD))
+            };
             let pair = if self.stages.len() % 2 == 1 { [scratch, other] } else { [other, scratch] };
             let rooted = |first: *mut T| Rooted { first, roots: self.roots.as_ptr() };
             let [there, here] = if let [only] = &self.stages[..] {
-                run::<T, true>(isa, only, from, rooted(scratch));
+                let stride = lanes as isize;
+                if x.sign.to_bits64() == 0 {
+                    run::<T, true>(isa, only, Plain { first: x.first, stride }, rooted(scratch));
+                } else {
+                    run::<T, true>(isa, only, Numbers { stride, ..*x }, rooted(scratch));
+                }
                 [other, scratch]
             } else {
-                let (rows, there) = self.all_but_last(from, next, pair);
+                let (rows, there) = self.all_but_last(x, next, pair);
                 run::<T, true>(isa, last, rows, rooted(there));
                 [rows.first, there]
             };
             let streams = y.streams();
-            let to =
-                Numbers { first: if streams { there } else { y.first }, stride: self.rows as isize, ..y };
-            let (rows, from) = (self.rows, here);
-            if to.is_plain() {
-                T::dispatch(isa, Finish { rows, from, to: Plain(to) });
+            let (rows, from, first) = (self.rows, here, if streams { there } else { y.first });
+            if y.is_plain() {
+                let to = Plain { first, stride: rows as isize };
+                T::dispatch(isa, Finish { rows, from, to });
             } else {
+                let to = Numbers { first, stride: rows as isize, ..*y };
                 T::dispatch(isa, Finish { rows, from, to });
             }
             if streams {
@@ -110,6 +124,12 @@ impl<T: Number> Along<T> {
             }
         }
     }
+}
+
+/// The first place from `scratch` on that is half a page away from the rows at `other`: stages read rows that are a page apart and write
+/// others, and where both fall on the same few lines of the first cache a line of 4096 points takes half as long again.
+fn half_a_page_from<T>(other: *const T, scratch: *mut T) -> *mut T {
+    scratch.wrapping_byte_add((other.addr() + PAGE / 2).wrapping_sub(scratch.addr()) % PAGE)
 }
 
 /// The lanes of all rows: turned so that each becomes a row, transformed and written.

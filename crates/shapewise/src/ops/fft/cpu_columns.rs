@@ -20,7 +20,7 @@ pub(super) unsafe fn all_but_last_of_columns<T: Number>(
     // SAFETY: the caller's promise.
     unsafe {
         if from.sign.to_bits64() == 0 {
-            all_but_last(isa, stages, Expecting(Plain(from), soon), scratch)
+            all_but_last(isa, stages, Expecting(Plain::of(&from), soon), scratch)
         } else {
             all_but_last(isa, stages, Expecting(from, soon), scratch)
         }
@@ -35,7 +35,7 @@ pub(super) unsafe fn last_of_columns<T: Number>(isa: Isa, stage: &Stage<T>, from
     // SAFETY: the caller's promise.
     unsafe {
         if to.is_plain() {
-            run::<T, true>(isa, stage, from, Plain(to));
+            run::<T, true>(isa, stage, from, Plain::of(&to));
         } else {
             run::<T, true>(isa, stage, from, to);
         }

@@ -105,7 +105,7 @@ impl<T: Number> Convolution<T> {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.inner {
-                Inner::Along(line) => line.transform(from, to, std::ptr::null(), scratch),
+                Inner::Along(line) => line.transform(&from, &to, std::ptr::null(), scratch),
                 Inner::FourStep(line) => line.transform(from, to, scratch),
             }
         }

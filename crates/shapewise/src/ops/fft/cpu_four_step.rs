@@ -91,12 +91,7 @@ impl<T: Number> FourStep<T> {
             let (here, _) = all_but_last_of_columns(isa, &self.first, from, [scratch, there]);
             let [q, k] = self.parts;
             let by_q = self.roots.as_ptr().add(2 * lanes * (q + k) * group);
-            let to = Turned {
-                first: middle.add(self.block() * group),
-                by_q,
-                by_k: by_q.add(2 * lanes * q),
-                next: from.at(lanes as isize),
-            };
+            let to = Turned { first: middle.add(self.block() * group), by_q, by_k: by_q.add(2 * lanes * q) };
             run::<T, true>(isa, last, here, to);
         }
     }

@@ -1,10 +1,11 @@
 //! The kernels: the same passes on each instruction set.
 #![allow(unsafe_code)]
 
-use super::cpu_along::PAD;
+use super::cpu_alone::Alone;
+use super::cpu_along::{PAD, PAGE};
 use super::cpu_columns::spaced;
 use super::cpu_lines::Width;
-use super::cpu_passes::{Job, lane_count, line_isa, single};
+use super::cpu_passes::{Job, Planned, lane_count, line_isa};
 use super::cpu_tiles::cut;
 use super::geometry::{Geometry, attributes};
 use super::plan::{Plan, across, recent_plans};
@@ -13,7 +14,7 @@ use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
-    Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace,
+    Bound, Call, ComputeUnit, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace,
     Parameters, Traffic, Variant, Workload,
 };
 use crate::tensor::DType;
@@ -84,6 +85,7 @@ impl Kernel for Stockham {
         source_hash!(
             "cpu_kernels.rs",
             "cpu_passes.rs",
+            "cpu_alone.rs",
             "cpu_lines.rs",
             "cpu_along.rs",
             "cpu_four_step.rs",
@@ -180,23 +182,33 @@ impl Kernel for Stockham {
         if call.workload.outputs()[0].is_empty() {
             return Ok(());
         }
-        let double = matches!(call.workload.outputs()[0].dtype, DType::F64 | DType::C64);
-        let done = if double { single::<f64>(call, self.isa) } else { single::<f32>(call, self.isa) };
-        if let Some(done) = done {
-            return done;
-        }
-        let geometry = Geometry::new(call.workload);
-        let rigor = attributes(call.workload).rigor;
-        let variant = call.parameters.get(Knob::Plan).unwrap_or(0);
-        if double {
-            Job::<f64>::new(call, &geometry, Width::of::<f64>(self.isa), rigor, variant).run()
+        if is_double(call.workload) { self.compute::<f64>(call) } else { self.compute::<f32>(call) }
+    }
+
+    fn bind(&self, workload: &Workload, parameters: &Parameters) -> Option<Bound> {
+        if is_double(workload) {
+            Alone::<f64>::new(self.isa, workload, parameters)?.bind()
         } else {
-            Job::<f32>::new(call, &geometry, Width::of::<f32>(self.isa), rigor, variant).run()
+            Alone::<f32>::new(self.isa, workload, parameters)?.bind()
         }
     }
 }
 
+/// Whether the numbers of a workload are f64 and c64.
+fn is_double(workload: &Workload) -> bool {
+    matches!(workload.outputs()[0].dtype, DType::F64 | DType::C64)
+}
+
 impl Stockham {
+    fn compute<T: Planned>(&self, call: &Call<'_>) -> Result<(), KernelError> {
+        if let Some(alone) = Alone::<T>::new(self.isa, call.workload, call.parameters) {
+            return alone.launch(call);
+        }
+        let (geometry, rigor) = (Geometry::new(call.workload), attributes(call.workload).rigor);
+        let variant = call.parameters.get(Knob::Plan).unwrap_or(0);
+        Job::<T>::new(call, &geometry, Width::of::<T>(self.isa), rigor, variant).run()
+    }
+
     /// Threads and plans, with these ways to write where lines may go past the caches.
     fn points(&self, workload: &Workload, device: &DeviceInfo, streamed: &[u32]) -> ParameterSpace {
         let geometry = Geometry::new(workload);
@@ -253,7 +265,7 @@ fn scratch(plan: &Plan, n: usize, lanes: usize) -> usize {
     // Halved real lines keep a line beside it.
     let own = match plan {
         Plan::Across(_) => 4 * lanes * spaced(n),
-        Plan::Along(_) => 4 * n + PAD,
+        Plan::Along(_) => 4 * n + PAD + PAGE / size_of::<f32>(),
         Plan::FourStep(a, b) => {
             let middle = 2 * (a.len() + lanes) * b.len().next_multiple_of(lanes);
             middle + 4 * lanes * spaced(a.len().max(b.len()))

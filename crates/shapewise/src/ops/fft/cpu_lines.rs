@@ -89,7 +89,7 @@ impl<T: Number> Line<T> {
         unsafe {
             match self {
                 Self::Across(_) => self.gathered(width, n, [x, y], [0, 0], 1, scratch),
-                Self::Along(line) => line.transform(x, y, next, scratch),
+                Self::Along(line) => line.transform(&x, &y, next, scratch),
                 Self::FourStep(line) => line.transform(x, y, scratch),
                 Self::Convolution(line) => line.transform(x, y, scratch),
             }

@@ -1,7 +1,6 @@
 //! A whole transform as passes along one axis each, shared between threads.
 #![allow(unsafe_code)]
 
-use std::mem::MaybeUninit;
 use std::sync::{Arc, LazyLock};
 
 use super::cache::Cache;
@@ -11,9 +10,9 @@ use super::cpu_kernels::{is_smooth, plan_of};
 use super::cpu_lines::{Line, Width};
 use super::cpu_real;
 use super::cpu_rows::{Number, Numbers};
-use super::geometry::{Along, Geometry, attributes};
+use super::geometry::{Along, Geometry};
 use super::plan::{Plan, across};
-use super::{FftAttributes, FftKind, Rigor};
+use super::{FftKind, Rigor};
 use crate::backends::cpu::real::{RealTask, Vectors};
 use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::ops::walk::{Axis, AxisList, offset};
@@ -72,51 +71,8 @@ planned!(f32 f64);
 /// The number of a plan across columns, which is no choice.
 const ACROSS: u32 = u32::MAX;
 
-/// Bytes of scratch that a short line takes from the stack: the pool's locks take as long as a part of the transform.
-const ON_STACK: usize = 24 << 10;
-
-#[repr(align(64))]
-struct OnStack([MaybeUninit<u8>; ON_STACK]);
-
-/// A call that is one line of neighbouring complex numbers, on the calling thread; `None` if it is another. Short lines feel all that
-/// goes on around them, and this leaves most of it out.
-pub(super) fn single<T: Planned>(call: &Call<'_>, isa: Isa) -> Option<Result<(), KernelError>> {
-    let (x, y) = (&call.workload.inputs()[0], &call.workload.outputs()[0]);
-    let FftAttributes { kind, norm, rigor, .. } = attributes(call.workload);
-    let complex = matches!(kind, FftKind::Forward | FftKind::Inverse);
-    let shared = call.parameters.threads() > 1 || call.parameters.get(Knob::Stream) == Some(1);
-    if !complex || shared || x.shape.len() != 1 || [x.strides[0], y.strides[0]] != [1, 1] {
-        return None;
-    }
-    let n = x.shape[0];
-    let width = Width::of::<T>(line_isa(isa, n, size_of::<T>() == 8, 1));
-    let line = line::<T>(n, width, rigor, call.parameters.get(Knob::Plan).unwrap_or(0));
-    if matches!(*line, Line::Across(_)) {
-        return None;
-    }
-    let inverse = kind.is_inverse();
-    let from = Numbers::new(call.inputs[0].address().cast::<T>(), 1, 1.0, inverse, false);
-    let to = Numbers::new(call.outputs[0].address().cast::<T>(), 1, norm.scale(inverse, n), inverse, false);
-    let bytes = line.scratch(width, n) * size_of::<T>();
-    // SAFETY: both are lines of n neighbours, and the scratch is as large as the plan says.
-    let transform = |scratch: *mut u8| unsafe {
-        line.transform(width, n, [from, to], std::ptr::null(), scratch.cast::<T>());
-    };
-    if bytes <= ON_STACK {
-        #[allow(clippy::large_stack_arrays)] // a line of 1024 points needs it, and threads have megabytes
-        let mut scratch = OnStack([const { MaybeUninit::uninit() }; ON_STACK]);
-        transform(scratch.0.as_mut_ptr().cast());
-    } else {
-        match call.cpu().scratch(bytes) {
-            Ok(mut scratch) => transform(scratch.as_mut_ptr()),
-            Err(error) => return Some(Err(error.into())),
-        }
-    }
-    Some(Ok(()))
-}
-
 /// The tables of a plan.
-fn line<T: Planned>(n: usize, width: Width, rigor: Rigor, variant: u32) -> Arc<Line<T>> {
+pub(super) fn line<T: Planned>(n: usize, width: Width, rigor: Rigor, variant: u32) -> Arc<Line<T>> {
     T::tables().lines.get((n, width.isa, rigor, variant), || {
         let plan = match across(n) {
             Some(radices) if variant == ACROSS => Plan::Across(radices),
@@ -364,7 +320,8 @@ impl<'a, T: Planned> Job<'a, T> {
                 )
             });
         }
-        let (own, memory) = (2 * points + 2, Shared((x, y)));
+        // Rows of the transform's scratch start at cache lines.
+        let (own, memory) = ((2 * points + 2).next_multiple_of(16), Shared((x, y)));
         let task = |index: usize, scratch: *mut T| {
             let (x, y) = *memory.get();
             // A complex number is two real ones.

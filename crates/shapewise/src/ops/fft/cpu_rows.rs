@@ -227,7 +227,7 @@ impl<T: Float> Sink<T> for Numbers<T> {
     #[inline(always)]
     unsafe fn write<S: Lanes<T>>(self, s: S, at: *mut T, _: Pair<S::V>, _: usize, x: Pair<S::V>) {
         // SAFETY: the caller's promise.
-        unsafe { Plain(self).write(s, at, x, 0, self.scaled(s, x)) };
+        unsafe { Plain::of(&self).write(s, at, x, 0, self.scaled(s, x)) };
     }
 }
 
@@ -250,12 +250,28 @@ impl<T: Float> Sink<T> for Past<T> {
     }
 }
 
-/// Numbers that are neither scaled nor conjugated.
+/// Numbers that are neither scaled nor conjugated. Only what is needed: a task that is put together from single fields and then copied as
+/// vectors waits for the fields to arrive in the cache.
 #[derive(Clone, Copy)]
-pub(super) struct Plain<T>(pub Numbers<T>);
+pub(super) struct Plain<T> {
+    pub first: *mut T,
+    pub stride: isize,
+}
+
+impl<T: Float> Plain<T> {
+    #[inline(always)]
+    pub fn of(numbers: &Numbers<T>) -> Self {
+        Self { first: numbers.first, stride: numbers.stride }
+    }
+
+    #[inline(always)]
+    fn start(self, row: usize) -> *mut T {
+        self.first.wrapping_offset(2 * self.stride * row as isize)
+    }
+}
 
 impl<T: Float> Source<T> for Plain<T> {
-    rows!(|self, row| self.0.start(row), |rows| 2 * self.0.stride * rows as isize);
+    rows!(|self, row| self.start(row), |rows| 2 * self.stride * rows as isize);
 
     #[inline(always)]
     unsafe fn read<S: Lanes<T>>(self, s: S, at: *mut T) -> Pair<S::V> {
@@ -266,7 +282,7 @@ impl<T: Float> Source<T> for Plain<T> {
 }
 
 impl<T: Float> Sink<T> for Plain<T> {
-    rows!(|self, row| self.0.start(row), |rows| 2 * self.0.stride * rows as isize);
+    rows!(|self, row| self.start(row), |rows| 2 * self.stride * rows as isize);
 
     #[inline(always)]
     unsafe fn write<S: Lanes<T>>(self, s: S, at: *mut T, _: Pair<S::V>, _: usize, x: Pair<S::V>) {
@@ -305,8 +321,6 @@ pub(super) struct Turned<T> {
     pub first: *mut T,
     pub by_q: *const T,
     pub by_k: *const T,
-    /// What will be read next, a row of it for each row that is written: from memory it takes longer than a few rows.
-    pub next: Numbers<T>,
 }
 
 impl<T: Float> Sink<T> for Turned<T> {
@@ -320,8 +334,10 @@ impl<T: Float> Sink<T> for Turned<T> {
 
     #[inline(always)]
     unsafe fn write<S: Lanes<T>>(self, s: S, at: *mut T, held: Pair<S::V>, k: usize, x: Pair<S::V>) {
-        let row = (at.addr() - self.first.addr()) / (2 * S::LANES * size_of::<T>());
-        prefetch(self.next.start(row).cast_const());
+        // The row behind this one is written by the next q: stores wait less for lines that were asked for.
+        for line in 0..const { (2 * S::LANES * size_of::<T>()).div_ceil(ALIGNMENT) } {
+            prefetch(at.wrapping_add(2 * S::LANES).wrapping_byte_add(ALIGNMENT * line).cast_const());
+        }
         // SAFETY: the caller's promise; there are as many roots as values of k.
         unsafe {
             let root = mul(s, held, Packed(self.by_k.cast_mut()).load(s, k));

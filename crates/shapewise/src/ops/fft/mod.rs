@@ -6,6 +6,7 @@
 mod api;
 mod attributes;
 mod cache;
+mod cpu_alone;
 mod cpu_along;
 mod cpu_columns;
 mod cpu_convolution;
