@@ -377,6 +377,8 @@ impl Runtime {
         } else if candidate.is_like(&entry.choice.candidate) {
             // Until there is room for a trial most calls need not look for it; they run the choice, which leads.
             entry.watch.time_some(seconds);
+        } else {
+            selector.run_leader(entry, &mut trials, seconds);
         }
         self.keep_within_time(entry, &candidate, seconds);
         Ok(())

@@ -360,6 +360,17 @@ impl AdaptiveKernelSelector {
         }
     }
 
+    /// Lets calls run the leader of a race that waits for room in the budget as if it were settled; one takes so many seconds.
+    pub(crate) fn run_leader(&self, entry: &Entry, trials: &mut Trials, seconds: f64) {
+        let candidate = Arc::new(trials.leader().clone());
+        let choice = Choice { candidate, reason: "leads the race on this workload's own calls".into() };
+        let (workload, history) = (Arc::clone(&entry.workload), Arc::clone(&entry.history));
+        let (race, every_call) = (Some(trials.hand_over()), self.knowledge.limits.time.is_some());
+        let next = Entry::new(workload, entry.generation, choice, race, history, every_call);
+        next.watch.time_some(seconds);
+        self.table.publish(&next);
+    }
+
     /// Ends a race: what was measured becomes evidence, and the policy decides with it.
     pub(crate) fn settle(&self, entry: &Entry, trials: &Trials) {
         let (mut candidates, mut judged) = (Vec::new(), Vec::new());

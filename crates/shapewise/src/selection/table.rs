@@ -108,8 +108,7 @@ impl Entry {
         let trials = trials.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rows: Vec<_> = trials.results().map(|t| row(&t.candidate, t.runs)).collect();
         // Calls beside the race, for which the budget or another thread left no turn, ran the choice as it stood.
-        let turns: u64 = rows.iter().map(|r| r.2).sum();
-        rows.push(row(&self.choice.candidate, self.watch.calls().saturating_sub(turns)));
+        rows.push(row(&self.choice.candidate, self.watch.calls().saturating_sub(trials.turns())));
         rows
     }
 }
@@ -246,5 +245,30 @@ mod tests {
         let (leader, reason) = entry.running();
         assert_eq!(leader.parameters.threads(), 2);
         assert_eq!(reason, "leads the race on this workload's own calls after 1 round");
+    }
+
+    #[test]
+    fn every_call_counts_once_when_a_race_goes_on_under_another_choice() {
+        let candidates = [made_up(1, 1e-3, 1.5), made_up(2, 1.1e-3, 1.5)];
+        let choice = |i: usize| Choice { candidate: Arc::new(candidates[i].clone()), reason: "leads".into() };
+        let (workload, history) = (Arc::new(workload()), Arc::<History>::default());
+        let entry =
+            |i, trials| Entry::new(Arc::clone(&workload), 0, choice(i), trials, Arc::clone(&history), false);
+        let call = |entry: &Entry, turn: bool| {
+            entry.watch.due();
+            if turn {
+                entry.trials.as_ref().unwrap().lock().unwrap().record(1e-3);
+            }
+        };
+        let first = entry(0, Trials::new(&candidates, 0, |_| true));
+        (0..7).for_each(|_| call(&first, true));
+        (0..3).for_each(|_| call(&first, false));
+        let handed = first.trials.as_ref().unwrap().lock().unwrap().hand_over();
+        let second = entry(1, Some(handed));
+        (0..4).for_each(|_| call(&second, true));
+        (0..2).for_each(|_| call(&second, false));
+        let total = |entry: &Entry| entry.executions().iter().map(|row| row.2).sum::<u64>();
+        assert_eq!((total(&first), total(&second)), (3, 13));
+        assert_eq!(first.running().0.parameters.threads(), 1, "the race is elsewhere");
     }
 }

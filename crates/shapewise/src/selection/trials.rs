@@ -38,6 +38,8 @@ pub(crate) struct Trials {
     run_in_block: usize,
     waking: (f64, usize),
     joined: usize,
+    /// Turns that were taken under the entry that holds the race.
+    turns: u64,
 }
 
 /// A candidate and what it took.
@@ -111,8 +113,29 @@ impl Trials {
             run_in_block: 0,
             waking: (0.0, 0),
             joined,
+            turns: 0,
         };
         (!alone).then_some(trials)
+    }
+
+    /// The race as it stands, for the entry that takes the place of this one; nobody but the leader is left here.
+    pub fn hand_over(&mut self) -> Self {
+        let left = Self {
+            racing: vec![Trial::new(self.leader().clone())],
+            waiting: Vec::new(),
+            beaten: Vec::new(),
+            position: 0,
+            run_in_block: 0,
+            waking: (0.0, 0),
+            joined: 1,
+            turns: self.turns,
+        };
+        Self { turns: 0, ..std::mem::replace(self, left) }
+    }
+
+    /// Turns that were taken under the entry that holds the race.
+    pub fn turns(&self) -> u64 {
+        self.turns
     }
 
     /// The candidate whose turn it is.
@@ -163,6 +186,7 @@ impl Trials {
         trial.behind += above;
         let lost = trial.behind.max(0.0) - before.max(0.0);
         trial.runs += 1;
+        self.turns += 1;
         if trial.runs == 1 && seconds < REHEARSED_BELOW {
             return lost;
         }
