@@ -291,8 +291,8 @@ fn may_beat(candidate: &Candidate, lead: f64, reach: f64) -> bool {
 }
 
 /// Calls are timed several times in a row and the shortest counts: switching kernels leaves cold caches, and interruptions would put
-/// a good candidate out. Two more than caches need, together with the lower quartile, halved the regret of the worst hundredth of
-/// races replayed on the measured suite.
+/// a good candidate out. Two more than caches need took about a third off the regret of the worst hundredth in a model of races over
+/// the recorded times.
 fn block_length(seconds: f64) -> usize {
     match seconds {
         s if s > REHEARSED_BELOW => 2,
