@@ -93,6 +93,7 @@ impl Kernel for Stockham {
             "cpu_stages.rs",
             "cpu_rows.rs",
             "cpu_eights.rs",
+            "cpu_sixteens.rs",
             "cpu_tiles.rs",
             "cpu_turned.rs",
             "cpu_radix.rs",
