@@ -10,7 +10,7 @@ use super::cpu_stages::{Stage, each, fourth};
 use crate::backends::cpu::simd::{Float, Lanes};
 
 const COS: f64 = 0.923_879_532_511_286_7;
-const TAN: f64 = 0.414_213_562_373_095_05;
+const TAN: f64 = 0.414_213_562_373_095_03;
 
 /// `a − i c b` and `a + i c b` for a real c.
 #[inline(always)]
