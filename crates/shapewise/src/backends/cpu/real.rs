@@ -85,6 +85,7 @@ pub fn settled<T>(at: *const T) -> *const T {
 /// Vectors that find no register lie at multiples of their size in the function that this melts into: the compiler sees to that only
 /// where a variable asks for it, and a vector in two cache lines takes twice as long.
 #[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block)] // nobody follows the pointer
 pub fn align_spills<V>() {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     {
