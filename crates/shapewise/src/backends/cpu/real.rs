@@ -82,6 +82,21 @@ pub fn settled<T>(at: *const T) -> *const T {
     at
 }
 
+/// Vectors that find no register lie at multiples of their size in the function that this melts into: the compiler sees to that only
+/// where a variable asks for it, and a vector in two cache lines takes twice as long.
+#[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block)] // nobody follows the pointer
+pub fn align_spills<V>() {
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    {
+        let mut anchor = std::mem::MaybeUninit::<V>::uninit();
+        // SAFETY: a comment does nothing.
+        unsafe {
+            std::arch::asm!("/* {0} */", in(reg) anchor.as_mut_ptr(), options(nomem, nostack, preserves_flags));
+        }
+    }
+}
+
 /// An algorithm over any instruction set for elements `T`.
 pub trait RealTask<T: Real> {
     /// What it computes.

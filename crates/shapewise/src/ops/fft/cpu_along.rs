@@ -5,13 +5,14 @@ use std::mem::MaybeUninit;
 
 use super::cpu_eights::fit_registers;
 use super::cpu_lines::Width;
-use super::cpu_radix::{Pair, dft2, dft4, dft8, dft16, four, four_turned};
+use super::cpu_radix::{Pair, dft2, dft4, dft8, four, four_turned};
 use super::cpu_rows::{Expecting, Number, Numbers, Packed, Plain, Rooted, Sink, Source, Spaced};
+use super::cpu_sixteens::{first_fours, last_four};
 use super::cpu_stages::{Stage, all_but_last, run, stages};
 use super::plan::Radices;
 use super::roots::{Table, root};
 use crate::backends::cpu::ALIGNMENT;
-use crate::backends::cpu::real::{RealTask, Vectors};
+use crate::backends::cpu::real::{RealTask, Vectors, align_spills};
 use crate::backends::cpu::simd::{Float, Lanes, MAX_LANES};
 
 /// Numbers between two scratches, so that rows of both do not fall on the same lines of the first cache.
@@ -145,6 +146,7 @@ impl<T: Number, B: Sink<T>> RealTask<T> for Finish<T, B> {
     #[inline(always)]
     fn run<S: Vectors<T>>(self, s: S) {
         let lanes = <S as Lanes<T>>::LANES;
+        align_spills::<<S as Lanes<T>>::V>();
         for row in (0..self.rows).step_by(lanes) {
             // The last group goes back over rows that are done rather than be shorter.
             let row = row.min(self.rows - lanes);
@@ -172,11 +174,31 @@ impl<T: Number, B: Sink<T>> Finish<T, B> {
         for i in 0..S::LANES {
             x[usize::from(S::ORDER[i])] = Pair { re: re[i], im: im[i] };
         }
+        if S::LANES == 16 {
+            return self.sixteen(s, row, &mut x);
+        }
         dft_lanes(s, &mut x);
         for (k, &x) in x.iter().take(S::LANES).enumerate() {
             // SAFETY: the line has LANES · rows numbers.
             unsafe { self.to.write(s, self.to.row::<S>(k).wrapping_add(2 * row), x, k, x) };
         }
+    }
+
+    /// The transform of sixteen lanes: results are written as soon as they are there.
+    #[inline(always)]
+    fn sixteen<S: Lanes<T>>(&self, s: S, row: usize, x: &mut [Pair<S::V>; MAX_LANES]) {
+        first_fours(s, x);
+        macro_rules! last {
+            ($($k:literal)*) => {$(
+                let y = last_four::<T, S, $k>(s, [x[4 * $k], x[4 * $k + 1], x[4 * $k + 2], x[4 * $k + 3]]);
+                for (i, &y) in y.iter().enumerate() {
+                    let k = $k + 4 * i;
+                    // SAFETY: the line has sixteen times as many numbers as there are rows.
+                    unsafe { self.to.write(s, self.to.row::<S>(k).wrapping_add(2 * row), y, k, y) };
+                }
+            )*};
+        }
+        last!(0 1 2 3);
     }
 
     /// The same for eight lanes in sixteen registers: the even results first, while differences of the lanes are kept for the odd ones.
@@ -242,13 +264,12 @@ impl<T: Number> RealTask<T> for Release<T> {
     }
 }
 
-/// The transform of as many vectors as they have lanes.
+/// The transform of as many vectors as they have lanes, up to eight.
 #[inline(always)]
 fn dft_lanes<T: Float, S: Lanes<T>>(s: S, x: &mut [Pair<S::V>; MAX_LANES]) {
     match S::LANES {
         2 => dft2(s, x),
         4 => dft4(s, x),
-        8 => dft8(s, x),
-        _ => dft16(s, x),
+        _ => dft8(s, x),
     }
 }

@@ -93,6 +93,7 @@ impl Kernel for Stockham {
             "cpu_stages.rs",
             "cpu_rows.rs",
             "cpu_eights.rs",
+            "cpu_sixteens.rs",
             "cpu_tiles.rs",
             "cpu_turned.rs",
             "cpu_radix.rs",
@@ -136,11 +137,12 @@ impl Kernel for Stockham {
             geometry.nominal_operations() / (5.0 * total * (geometry.points() as f64).max(2.0).log2());
         let streamed = parameters.get(Knob::Stream) == Some(1);
         let (mut operations, mut traffic, mut most) = (0.0, Traffic::default(), 0);
+        let mut tasks = geometry.points() * geometry.repeats() / lanes;
         for (i, along) in geometry.axes.iter().enumerate() {
             let last = i + 1 == geometry.axes.len();
             let (n, contiguous) = if last { line(&geometry) } else { (along.n, along.output == 1) };
             let own = if contiguous { self.line_lanes(&geometry, n) } else { lanes };
-            let plan = match across(n) {
+            let plan = match across(n, lanes) {
                 Some(radices) if !contiguous => Plan::Across(radices),
                 _ => plan_of(n, own, rigor, variant),
             };
@@ -156,6 +158,10 @@ impl Kernel for Stockham {
             if streamed && matches!(plan, Plan::Along(_)) {
                 passes += 1.0;
             }
+            if contiguous && !matches!(plan, Plan::Across(_) | Plan::FourStep(..)) {
+                // Such a line is one thread's.
+                tasks = tasks.min(total as usize / along.n);
+            }
             operations += share * per_point * total;
             let numbers = scratch(&plan, n, own);
             // Scratch is read and written in the smallest cache that holds it.
@@ -168,7 +174,6 @@ impl Kernel for Stockham {
         let kept = bytes * geometry.axes.len() as f64 - passed;
         let past = Traffic { l1: passed, l2: passed, l3: passed, memory: passed };
         traffic = traffic + Traffic::pass(kept, set, &device.caches) + past;
-        let tasks = geometry.points() * geometry.repeats() / lanes;
         let cost = Cost::new(operations, unit, traffic).split(parameters.threads(), tasks.max(1));
         // Inverse real transforms over several axes work on a copy.
         let copied = match geometry.kind {
@@ -278,5 +283,5 @@ fn scratch(plan: &Plan, n: usize, lanes: usize) -> usize {
 
 /// Whether columns of this length are transformed several at a time.
 pub(super) fn is_smooth(n: usize) -> bool {
-    across(n).is_some()
+    across(n, 1).is_some()
 }

@@ -74,7 +74,7 @@ const ACROSS: u32 = u32::MAX;
 /// The tables of a plan.
 pub(super) fn line<T: Planned>(n: usize, width: Width, rigor: Rigor, variant: u32) -> Arc<Line<T>> {
     T::tables().lines.get((n, width.isa, rigor, variant), || {
-        let plan = match across(n) {
+        let plan = match across(n, width.lanes) {
             Some(radices) if variant == ACROSS => Plan::Across(radices),
             _ => plan_of(n, width.lanes, rigor, variant as usize),
         };

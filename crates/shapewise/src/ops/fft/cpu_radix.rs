@@ -31,7 +31,7 @@ pub(super) fn mul<T: Float, S: Lanes<T>>(s: S, a: Pair<S::V>, b: Pair<S::V>) -> 
 
 /// `a − i b` and `a + i b`
 #[inline(always)]
-fn turn<T: Float, S: Lanes<T>>(s: S, a: Pair<S::V>, b: Pair<S::V>) -> [Pair<S::V>; 2] {
+pub(super) fn turn<T: Float, S: Lanes<T>>(s: S, a: Pair<S::V>, b: Pair<S::V>) -> [Pair<S::V>; 2] {
     [
         Pair { re: s.add(a.re, b.im), im: s.sub(a.im, b.re) },
         Pair { re: s.sub(a.re, b.im), im: s.add(a.im, b.re) },
@@ -40,7 +40,7 @@ fn turn<T: Float, S: Lanes<T>>(s: S, a: Pair<S::V>, b: Pair<S::V>) -> [Pair<S::V
 
 /// `a + c b` and `a − c b` for a real c.
 #[inline(always)]
-fn scaled<T: Float, S: Lanes<T>>(s: S, a: Pair<S::V>, b: Pair<S::V>, c: S::V) -> [Pair<S::V>; 2] {
+pub(super) fn scaled<T: Float, S: Lanes<T>>(s: S, a: Pair<S::V>, b: Pair<S::V>, c: S::V) -> [Pair<S::V>; 2] {
     [
         Pair { re: s.mul_add(b.re, c, a.re), im: s.mul_add(b.im, c, a.im) },
         Pair { re: s.neg_mul_add(b.re, c, a.re), im: s.neg_mul_add(b.im, c, a.im) },
@@ -55,7 +55,6 @@ pub(super) fn dft<T: Float, S: Lanes<T>, const R: usize>(s: S, x: &mut [Pair<S::
         2 => dft2(s, x),
         4 => dft4(s, x),
         8 => dft8(s, x),
-        16 => dft16(s, x),
         _ => dft_odd::<T, S, R>(s, x, odd),
     }
 }
@@ -110,46 +109,6 @@ pub(super) fn dft8<T: Float, S: Lanes<T>>(s: S, x: &mut [Pair<S::V>]) {
     let e = even[3];
     x[3] = Pair { re: s.mul_add(third.re, root, e.re), im: s.neg_mul_add(third.im, root, e.im) };
     x[7] = Pair { re: s.neg_mul_add(third.re, root, e.re), im: s.mul_add(third.im, root, e.im) };
-}
-
-/// `a · e^(−πi/4)`, given √½.
-#[inline(always)]
-fn eighth<T: Float, S: Lanes<T>>(s: S, root: S::V, a: Pair<S::V>) -> Pair<S::V> {
-    Pair { re: s.mul(root, s.add(a.re, a.im)), im: s.mul(root, s.sub(a.im, a.re)) }
-}
-
-/// `−i a`
-#[inline(always)]
-fn quarter<T: Float, S: Lanes<T>>(s: S, a: Pair<S::V>) -> Pair<S::V> {
-    Pair { re: a.im, im: s.neg(a.re) }
-}
-
-/// Four by four.
-#[inline(always)]
-pub(super) fn dft16<T: Float, S: Lanes<T>>(s: S, x: &mut [Pair<S::V>]) {
-    let cos = s.splat(T::from_f64(0.923_879_532_511_286_7));
-    let sin = s.splat(T::from_f64(-0.382_683_432_365_089_8));
-    let root = s.splat(T::from_f64(std::f64::consts::FRAC_1_SQRT_2));
-    let mut rows = [[x[0]; 4]; 4];
-    for (j, row) in rows.iter_mut().enumerate() {
-        *row = four(s, [x[j], x[j + 4], x[j + 8], x[j + 12]]);
-    }
-    // Powers of e^(−2πi/16); by their symmetries two constants are enough.
-    let w1 = Pair { re: cos, im: sin };
-    let w3 = Pair { re: s.neg(sin), im: s.neg(cos) };
-    rows[1][1] = mul(s, rows[1][1], w1);
-    rows[1][2] = eighth(s, root, rows[1][2]);
-    rows[1][3] = mul(s, rows[1][3], w3);
-    rows[2][1] = eighth(s, root, rows[2][1]);
-    rows[2][2] = quarter(s, rows[2][2]);
-    rows[2][3] = quarter(s, eighth(s, root, rows[2][3]));
-    rows[3][1] = mul(s, rows[3][1], w3);
-    rows[3][2] = quarter(s, eighth(s, root, rows[3][2]));
-    let turned = mul(s, rows[3][3], w1);
-    rows[3][3] = Pair { re: s.neg(turned.re), im: s.neg(turned.im) };
-    for k in 0..4 {
-        [x[k], x[k + 4], x[k + 8], x[k + 12]] = four(s, [rows[0][k], rows[1][k], rows[2][k], rows[3][k]]);
-    }
 }
 
 /// Sums and differences of the numbers that stand symmetrically, times cosines and sines.

@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::cpu_eights::{eights, fit_registers};
 use super::cpu_radix::{LARGEST, Pair, dft, dft_any, mul};
 use super::cpu_rows::{Number, Packed, Sink, Source, Spaced};
+use super::cpu_sixteens::sixteens;
 use super::cpu_tiles::{cut, tiled};
 use super::roots::root;
 use crate::backends::cpu::real::{RealTask, Vectors, settled};
@@ -112,7 +113,7 @@ pub(super) unsafe fn part<T: Float, S: Lanes<T>, const LAST: bool>(
             5 => known::<T, S, 5, LAST>(s, stage, these, from, to),
             8 if !fit_registers::<T, S>() => eights::<T, S, LAST>(s, stage, these, from, to),
             8 => known::<T, S, 8, LAST>(s, stage, these, from, to),
-            16 => known::<T, S, 16, LAST>(s, stage, these, from, to),
+            16 => sixteens::<T, S, LAST>(s, stage, these, from, to),
             32 => tiled::<T, S, 8, 4, LAST>(s, stage, these, from, to),
             _ => any::<T, S>(s, stage, these, from, to),
         }

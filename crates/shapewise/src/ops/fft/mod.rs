@@ -21,6 +21,7 @@ mod cpu_reference;
 mod cpu_rows;
 #[cfg(feature = "rustfft")]
 mod cpu_rustfft;
+mod cpu_sixteens;
 mod cpu_stages;
 mod cpu_tiles;
 mod cpu_turned;

@@ -59,11 +59,14 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Points above which a transform is cut into a matrix first: about what fits half of a usual second cache.
-const LONG: usize = 1 << 15;
+/// Points from which on a transform is cut into a matrix first: about what fits half of a usual second cache. Sixteen lanes take so few
+/// passes that a line of as many points is a quarter faster than any matrix.
+const fn long(lanes: usize) -> usize {
+    if lanes < 16 { 1 << 15 } else { 1 << 16 }
+}
 
 /// Vectors below which a line stays so near that a matrix takes longer than any order of the factors: by a quarter and more for 1024
-/// and 4096 numbers in registers of eight lanes. There are more registers of sixteen lanes, where this was not measured.
+/// and 4096 numbers, in registers of eight lanes and of sixteen.
 const SHORT: usize = 1 << 10;
 
 /// The plans for lines of n neighbouring numbers on vectors of so many lanes, the favourite first.
@@ -73,10 +76,10 @@ pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
         let fits = n.is_multiple_of(lanes) && n / lanes >= lanes;
         let mut along = if fits { orders(n / lanes, lanes) } else { Vec::new() }.into_iter().map(Plan::Along);
         let mut steps = four_steps(n, lanes).into_iter();
-        if n >= LONG {
+        if n >= long(lanes) {
             all.extend(steps);
             all.extend(along);
-        } else if n < SHORT * lanes && lanes < 16 {
+        } else if n < SHORT * lanes {
             all.extend(along);
             all.extend(steps);
         } else {
@@ -87,7 +90,7 @@ pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
             all.extend(steps);
         }
         if !fits {
-            all.extend(across(n).map(Plan::Across));
+            all.extend(across(n, lanes).map(Plan::Across));
         }
     } else {
         let smooth = |m: usize| plans(m, lanes, Rigor::Estimate).into_iter().next();
@@ -134,9 +137,9 @@ pub(super) fn recent_plans(n: usize, lanes: usize, rigor: Rigor) -> Rc<[Plan]> {
 
 /// The factors in which columns are transformed: two large ones where all rows of several columns leave the first cache between
 /// stages. With more rows than that, those that are read together would drive each other out of the second cache.
-pub(super) fn across(n: usize) -> Option<Radices> {
+pub(super) fn across(n: usize, lanes: usize) -> Option<Radices> {
     if n == 0 || n.trailing_zeros() != 10 {
-        return factors(n).map(Radices);
+        return if lanes < 16 { factors(n) } else { few_factors(n) }.map(Radices);
     }
     factors(n >> 10).map(|rest| Radices([vec![32, 32], rest].concat()))
 }
@@ -162,6 +165,19 @@ fn factors(n: usize) -> Option<Vec<u8>> {
     (odd == 1).then_some(out)
 }
 
+/// The same with sixteens, for vectors of which there are 32: as few factors as eights and sixteens make.
+fn few_factors(n: usize) -> Option<Vec<u8>> {
+    let all = factors(n)?;
+    let twos = n.trailing_zeros() as usize;
+    let eights = (4 - twos % 4) % 4;
+    if 3 * eights > twos {
+        return Some(all);
+    }
+    let odd = all.into_iter().filter(|r| r % 2 == 1);
+    let powers = std::iter::repeat_n(16, (twos - 3 * eights) / 4).chain(std::iter::repeat_n(8, eights));
+    Some(powers.chain(odd).collect())
+}
+
 /// Different orders and cuts of the same length, for vectors of so many lanes.
 fn orders(n: usize, lanes: usize) -> Vec<Radices> {
     let Some(first) = factors(n) else { return Vec::new() };
@@ -181,7 +197,7 @@ fn orders(n: usize, lanes: usize) -> Vec<Radices> {
     };
     // Sixteens have fewer passes, and where vectors have so many lanes there are registers for them; fours need the fewest.
     if lanes >= 16 {
-        add(powers(4));
+        few_factors(n).into_iter().for_each(&mut add);
     }
     add(first.clone());
     add(powers(4));
@@ -209,7 +225,7 @@ fn four_steps(n: usize, lanes: usize) -> Vec<Plan> {
     let vectors = |a: usize| (n / a).div_ceil(lanes) * a + a.div_ceil(lanes) * (n / a);
     rows.sort_by_key(|&a| (vectors(a), a.max(n / a), a));
     rows.dedup();
-    let plan = |&a: &usize| Some(Plan::FourStep(across(a)?, across(n / a)?));
+    let plan = |&a: &usize| Some(Plan::FourStep(across(a, lanes)?, across(n / a, lanes)?));
     rows.iter().filter_map(plan).take(6).collect()
 }
 
@@ -238,15 +254,21 @@ mod tests {
     #[test]
     fn factors_multiply_to_the_length() {
         for n in 1..5000 {
-            match across(n) {
-                Some(radices) => assert_eq!(radices.len(), n, "{radices}"),
-                None => assert!((32..=n).any(|p| n.is_multiple_of(p) && is_prime(p)), "{n}"),
+            for lanes in [8, 16] {
+                match across(n, lanes) {
+                    Some(radices) => assert_eq!(radices.len(), n, "{radices}"),
+                    None => assert!((32..=n).any(|p| n.is_multiple_of(p) && is_prime(p)), "{n}"),
+                }
             }
         }
         for radices in [8, 16].into_iter().flat_map(|lanes| orders(5 * 512, lanes)) {
             assert_eq!(radices.len(), 5 * 512, "{radices}");
         }
-        assert_eq!(orders(256, 16)[0].to_string(), "16·16");
+        let firsts =
+            [(32, "8·4"), (64, "8·8"), (128, "16·8"), (256, "16·16"), (512, "8·8·8"), (3072, "16·8·8·3")];
+        for (n, radices) in firsts {
+            assert_eq!(orders(n, 16)[0].to_string(), radices);
+        }
         assert_eq!(orders(256, 8)[0].to_string(), "8·8·4");
     }
 

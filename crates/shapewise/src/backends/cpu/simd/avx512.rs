@@ -50,7 +50,8 @@ macro_rules! lanes {
      splat $set1:ident, load $loadu:ident, load_first $maskz_loadu:ident, store $storeu:ident,
      store_first $mask_storeu:ident, stream $stream:ident, select $blend:ident, cmp $cmp:ident, first $cvt:ident,
      butterfly $butterfly:ident, order $order:ident, unzip $unzip:ident, zip $zip:ident, transpose $transpose:ident,
-     load_turned $load_turned:ident, load_columns $load_columns:ident, pick $pick:ident, pick_half $pick_half:ident; $($forward:tt)*) => {
+     load_turned $load_turned:ident, load_columns $load_columns:ident, pick $pick:ident, pick_half $pick_half:ident,
+     settled $settled:ident; $($forward:tt)*) => {
         impl Lanes<$t> for Avx512 {
             type V = $v;
             type M = $m;
@@ -62,6 +63,11 @@ macro_rules! lanes {
             fn apart<K: Apart<$t>>(self, task: K) {
                 // SAFETY: the token proves that the CPU has the instructions.
                 unsafe { run_apart(self, task) };
+            }
+            #[inline(always)]
+            fn settled(self, a: $v) -> $v {
+                // SAFETY: the token proves that the CPU has the registers.
+                unsafe { moves::$settled(a) }
             }
             #[inline(always)]
             fn unzip(self, a: $v, b: $v) -> ($v, $v) {
@@ -197,7 +203,7 @@ lanes! {
     store_first _mm512_mask_storeu_ps, stream _mm512_stream_ps, select _mm512_mask_blend_ps,
     cmp _mm512_cmp_ps_mask, first _mm512_cvtss_f32, butterfly butterfly_ps,
     order ORDER_PS, unzip unzip_ps, zip zip_ps, transpose transpose_ps, load_turned load_turned_ps, load_columns load_columns_ps,
-    pick pick_ps, pick_half pick_half_ps;
+    pick pick_ps, pick_half pick_half_ps, settled settled_ps;
     add(a, b) = _mm512_add_ps;
     sub(a, b) = _mm512_sub_ps;
     mul(a, b) = _mm512_mul_ps;
@@ -223,7 +229,7 @@ lanes! {
     store_first _mm512_mask_storeu_pd, stream _mm512_stream_pd, select _mm512_mask_blend_pd,
     cmp _mm512_cmp_pd_mask, first _mm512_cvtsd_f64, butterfly butterfly_pd,
     order ORDER_PD, unzip unzip_pd, zip zip_pd, transpose transpose_pd, load_turned load_turned_pd, load_columns load_columns_pd,
-    pick pick_pd, pick_half pick_half_pd;
+    pick pick_pd, pick_half pick_half_pd, settled settled_pd;
     add(a, b) = _mm512_add_pd;
     sub(a, b) = _mm512_sub_pd;
     mul(a, b) = _mm512_mul_pd;

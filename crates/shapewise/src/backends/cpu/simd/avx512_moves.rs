@@ -33,6 +33,29 @@ pub(super) fn zip_pd(even: __m512d, odd: __m512d) -> (__m512d, __m512d) {
     (_mm512_unpacklo_pd(even, odd), _mm512_unpackhi_pd(even, odd))
 }
 
+/// `Lanes::settled`: no instruction, but reads do not move across it.
+macro_rules! settled {
+    ($($name:ident $v:ident;)*) => {$(
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        pub(super) fn $name(a: $v) -> $v {
+            #[cfg(not(miri))]
+            {
+                let mut a = a;
+                // SAFETY: a comment does nothing.
+                unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) a, options(nostack, preserves_flags)) };
+                a
+            }
+            #[cfg(miri)]
+            a
+        }
+    )*};
+}
+settled! {
+    settled_ps __m512;
+    settled_pd __m512d;
+}
+
 /// Four vectors with four lines of four elements each, as those lines' columns: two by two, then four by four.
 macro_rules! turn_quarters {
     ($a:expr, $b:expr, $c:expr, $d:expr) => {{

@@ -238,6 +238,12 @@ pub trait Lanes<T: Float>: Copy {
     fn butterfly(self, a: Self::V, distance: usize) -> Self::V;
     /// The first lane.
     fn first(self, a: Self::V) -> T;
+    /// The same vector, computed before anything that the source reads later. Compilers like to gather reads at the start, where
+    /// there may be more vectors than registers.
+    #[inline(always)]
+    fn settled(self, a: Self::V) -> Self::V {
+        a
+    }
     /// Runs an innermost loop, as a function of its own where that gives it the registers it needs.
     #[inline(always)]
     fn apart<K: Apart<T>>(self, task: K) {
