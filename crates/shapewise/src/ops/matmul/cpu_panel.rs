@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::cpu_finish::activate_rows;
 use super::cpu_micro::{self as micro, InPlace, Left, Right, Target, is_wide, wide_of};
 use super::cpu_pack::{PackPanels, Part};
-use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, wide_width};
+use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width, wide_width};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::real::prefetch;
 use crate::backends::cpu::simd::{Isa, Lanes};
@@ -262,7 +262,10 @@ pub(super) unsafe fn run<T: Real>(
     let uneven = threads > 1 && panels < 4 * threads && !panels.is_multiple_of(threads);
     let rows = Split::into(g.m, g.m.div_ceil(blocking.mc).max(if uneven { threads } else { 1 }));
     // Neighbouring panels share lines and pages, so they stay together as long as every thread still gets its share.
-    let strips = Split::at_most(panels, (panels / (threads * 8)).clamp(1, 128));
+    // Those of a chunk of wide tiles do too: rows are read anew for each.
+    let wide = width != panel_width::<T>(isa);
+    let chunk = if wide { blocking.chunk.min(panels / (threads * 2)) } else { 1 };
+    let strips = Split::at_most(panels, (panels / (threads * 8)).max(chunk).clamp(1, 128));
     let (scratch, size) = (Shared(scratch), buffer::<T>(g, isa, blocking));
     let by_rows = blocking.by_rows;
     let next = AtomicUsize::new(0);

@@ -60,7 +60,7 @@ const SHALLOW: usize = 64;
 
 /// Panels of wide tiles that are packed at once at most: shallow ones come from the first-level cache again and again (on one Ice Lake
 /// core 1.12 times as fast at 64×64×65536 as twenty of them).
-const WIDE_CHUNK: usize = 4;
+const WIDE_CHUNK: usize = 3;
 
 /// Sizes of blocks that a tuner asks for; `None` is what the caches suggest.
 #[derive(Clone, Copy, Debug, Default)]
