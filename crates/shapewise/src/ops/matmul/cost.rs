@@ -138,10 +138,17 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
             (forks, scratch, pieces) = (1, 0, plan.threads);
         }
         Algorithm::Panel => {
-            // Along the rows of the result a piece is as long as the first-level cache allows, and fetched ahead.
-            executed += packing(k * n * row_blocks, g.b_cs != 1) + if plan.by_rows { 0.0 } else { in_place };
+            let chunks = (panels / plan.chunk as f64).ceil();
+            // Along the rows of the result a piece is as long as the first-level cache allows, and fetched ahead; where steps lie
+            // apart, none of them is.
+            let waits = match (plan.wide, plan.by_rows) {
+                (true, _) if g.a_cs != 1 => m / tile_rows * k * chunks * PIECE,
+                (_, true) => 0.0,
+                _ => in_place,
+            };
+            executed += packing(k * n * row_blocks, g.b_cs != 1) + waits;
             // A tile's rows stay near while the panels pass by, or a panel while the rows do.
-            let again = if plan.by_rows { left + right * m / tile_rows } else { left * panels };
+            let again = if plan.by_rows { left * chunks + right * m / tile_rows } else { left * panels };
             l2 = right * row_blocks + again + result * (2.0 * passes - 1.0);
             l3 = beyond(resident, sizes.l2) * (right * row_blocks + result * (2.0 * passes - 1.0) + left);
             scratch = plan.threads * 2 * plan.chunk * plan.kc.min(g.k) * most_vectors * lanes;
