@@ -1,7 +1,7 @@
 //! What the compute-bound kernels execute, counted from how they cut a product.
 
 use super::cpu_batch::Products;
-use super::cpu_micro::tile_shape;
+use super::cpu_micro::{tile_shape, wide_shape};
 use super::cpu_problem::{Gemm, Split};
 use super::cpu_small;
 use super::plan::{Algorithm, Blocks, Plan, Sizes};
@@ -61,7 +61,7 @@ pub(super) fn compute(
         l1: one.traffic.l1 * many,
         l2: one.traffic.l2 * many,
         l3: one.traffic.l3 * many,
-        memory: memory(workload, &sizes, one_by_one(&g, algorithm, size, &plan, &sizes)),
+        memory: memory(workload, &sizes, &plan, one_by_one(&g, algorithm, size, &plan, &sizes)),
     };
     let unit = ComputeUnit { dtype, isa: Some(isa) };
     let cost = Cost { scratch: one.scratch * size, ..Cost::new(operations, unit, traffic) };
@@ -75,22 +75,25 @@ pub(super) fn compute(
 }
 
 /// Bytes that come from memory and go there: every operand once, if together they exceed the last cache, and the result again: a
-/// line is read before it is written. One that is streamed is not, but then tiles wait until it is gone, which takes no less
-/// (measured on one Zen 3 core: 1.15 to 1.2 times the time of 64×64×65536 and 4096×64×4096).
-fn memory(workload: &Workload, sizes: &Sizes, one_by_one: bool) -> f64 {
+/// line is read before it is written. One that is streamed is not. With vectors of half a line tiles then wait until it is gone, which
+/// takes no less (measured on one Zen 3 core: 1.15 to 1.2 times the time of 64×64×65536 and 4096×64×4096); whole lines are gone at
+/// once (on one Ice Lake core: 0.85 to 0.94 times the time of 4096×64×4096).
+fn memory(workload: &Workload, sizes: &Sizes, plan: &Plan, one_by_one: bool) -> f64 {
     let (bytes, result) = (workload.bytes() as f64, workload.outputs()[0].bytes() as f64);
-    match (bytes <= sizes.l3 as f64, one_by_one) {
+    let again = match (plan.stream && plan.wide, one_by_one) {
         (true, _) => 0.0,
-        (false, false) => bytes + result,
-        (false, true) => bytes + 2.0 * result,
-    }
+        (false, false) => result,
+        (false, true) => 2.0 * result,
+    };
+    if bytes <= sizes.l3 as f64 { 0.0 } else { bytes + again }
 }
 
 /// Whether lines of the result go to memory one by one: tiles are written below one another, in rows so far apart that they share
 /// the sets of the second cache and the banks of the memory. On one Zen 3 core that costs 64×64×65536 as much as another pass over
 /// its result.
 fn one_by_one(g: &Gemm<()>, algorithm: Algorithm, size: usize, plan: &Plan, sizes: &Sizes) -> bool {
-    let along_rows = algorithm == Algorithm::Small || (algorithm == Algorithm::Panel && plan.by_rows);
+    let along_rows =
+        algorithm == Algorithm::Small || plan.wide || (algorithm == Algorithm::Panel && plan.by_rows);
     let apart = g.c_rs.unsigned_abs() * size;
     // Caches of this level have eight ways or more.
     !along_rows && g.m > 8 && apart > 0 && apart.is_multiple_of(sizes.l2 / 8)
@@ -98,9 +101,12 @@ fn one_by_one(g: &Gemm<()>, algorithm: Algorithm, size: usize, plan: &Plan, size
 
 fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan, sizes: &Sizes) -> Counts {
     let lanes = isa.register_bytes() / size;
-    let (most_rows, most_vectors) = tile_shape(isa.register_bytes());
+    let (narrow, (wide_rows, most_vectors)) =
+        (tile_shape(isa.register_bytes()), wide_shape(isa.register_bytes()));
     let panels = g.n.div_ceil(most_vectors * lanes) as f64;
     let vectors = g.n.div_ceil(lanes) as f64;
+    let few = algorithm == Algorithm::Small && g.n <= narrow.1 * lanes;
+    let most_rows = if few { narrow.0 } else { wide_rows };
     let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
     let bytes = size as f64;
     let small = cpu_small::depths(g, size);
@@ -132,9 +138,17 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
             (forks, scratch, pieces) = (1, 0, plan.threads);
         }
         Algorithm::Panel => {
-            executed += packing(k * n * row_blocks, g.b_cs != 1) + in_place;
+            let chunks = (panels / plan.chunk as f64).ceil();
+            // Along the rows of the result a piece is as long as the first-level cache allows, and fetched ahead; where steps lie
+            // apart, none of them is.
+            let waits = match (plan.wide, plan.by_rows) {
+                (true, _) if g.a_cs != 1 => m / tile_rows * k * chunks * PIECE,
+                (_, true) => 0.0,
+                _ => in_place,
+            };
+            executed += packing(k * n * row_blocks, g.b_cs != 1) + waits;
             // A tile's rows stay near while the panels pass by, or a panel while the rows do.
-            let again = if plan.by_rows { left + right * m / tile_rows } else { left * panels };
+            let again = if plan.by_rows { left * chunks + right * m / tile_rows } else { left * panels };
             l2 = right * row_blocks + again + result * (2.0 * passes - 1.0);
             l3 = beyond(resident, sizes.l2) * (right * row_blocks + result * (2.0 * passes - 1.0) + left);
             scratch = plan.threads * 2 * plan.chunk * plan.kc.min(g.k) * most_vectors * lanes;

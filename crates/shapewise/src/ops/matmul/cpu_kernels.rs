@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::cpu_batch::Products;
-use super::cpu_micro::tile_shape;
+use super::cpu_micro::wide_shape;
 use super::cpu_problem::{Epilogue, Gemm, Real, Shared, Split};
 use super::plan::{Algorithm, Blocks, Plan, Sizes, blocks_around};
 use super::{cost, cpu_batch, cpu_packed, cpu_panel, cpu_small, cpu_split_k};
@@ -161,7 +161,7 @@ impl Kernel for Compute {
         let size = workload.outputs()[0].dtype.size();
         let (sizes, none) = (Sizes::of(device), Blocks::default());
         let plan = Plan::new(&g, self.algorithm, self.isa, size, 1, false, &sizes, none);
-        let (rows, vectors) = tile_shape(self.isa.register_bytes());
+        let (rows, vectors) = wide_shape(self.isa.register_bytes());
         let width = vectors * self.isa.register_bytes() / size;
         let columns = if self.algorithm == Algorithm::Panel { plan.chunk * width } else { plan.nc };
         let blocks = blocks_around((plan.mc, columns, plan.kc), (g.m, g.n, g.k), (rows, width));

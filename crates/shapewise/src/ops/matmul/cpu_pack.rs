@@ -42,13 +42,25 @@ impl<T: Float> LanesTask<T> for PackPanels<T> {
     fn run<S: Lanes<T>>(self, s: S) {
         let mut part = self.part;
         let (mut left, mut panel) = (part.width, self.panels);
-        if part.across == 1 && self.width == 2 * S::LANES && self.pitch == self.width {
-            while left >= SIDE_BY_SIDE * self.width {
+        let vectors = self.width / S::LANES;
+        if part.across == 1
+            && self.pitch == self.width
+            && self.width == vectors * S::LANES
+            && matches!(vectors, 2 | 4)
+        {
+            while left >= self.width {
+                let count = (left / self.width).min(SIDE_BY_SIDE);
                 // SAFETY: whoever made the task gave a readable part and room for all panels, and so many are left.
-                unsafe { copy_panels(s, &part, panel, self.apart) };
-                part.at = part.at.wrapping_add(SIDE_BY_SIDE * self.width);
-                panel = panel.wrapping_add(SIDE_BY_SIDE * self.apart);
-                left -= SIDE_BY_SIDE * self.width;
+                unsafe {
+                    if vectors == 2 {
+                        copy_panels::<T, S, 2>(s, &part, panel, self.apart, count);
+                    } else {
+                        copy_panels::<T, S, 4>(s, &part, panel, self.apart, count);
+                    }
+                }
+                part.at = part.at.wrapping_add(count * self.width);
+                panel = panel.wrapping_add(count * self.apart);
+                left -= count * self.width;
             }
         }
         while left > 0 {
@@ -80,20 +92,30 @@ unsafe fn pack<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T, pitch
     }
 }
 
-/// The steps of [`SIDE_BY_SIDE`] panels are contiguous and whole.
+/// The steps of some panels of `V` vectors are contiguous and whole.
 #[inline(always)]
-unsafe fn copy_panels<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panels: *mut T, apart: usize) {
-    let width = 2 * S::LANES;
+#[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
+unsafe fn copy_panels<T: Float, S: Lanes<T>, const V: usize>(
+    s: S,
+    part: &Part<T>,
+    panels: *mut T,
+    apart: usize,
+    count: usize,
+) {
+    let width = V * S::LANES;
     for p in 0..part.depth {
         let from = part.at.wrapping_offset(p as isize * part.along);
-        for panel in 0..SIDE_BY_SIDE {
+        for panel in 0..count {
             let (from, to) =
                 (from.wrapping_add(panel * width), panels.wrapping_add(panel * apart + p * width));
-            // SAFETY: two whole vectors at both ends.
-            unsafe {
-                let (x, y) = (s.load(from), s.load(from.add(S::LANES)));
-                s.store(to, x);
-                s.store(to.add(S::LANES), y);
+            let mut x = [s.splat(T::ZERO); V];
+            for j in 0..V {
+                // SAFETY: whole vectors are there to read.
+                x[j] = unsafe { s.load(from.wrapping_add(j * S::LANES)) };
+            }
+            for j in 0..V {
+                // SAFETY: the panel has room for them.
+                unsafe { s.store(to.wrapping_add(j * S::LANES), x[j]) };
             }
         }
     }
@@ -102,19 +124,6 @@ unsafe fn copy_panels<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panels: *mut 
 /// Steps are contiguous.
 #[inline(always)]
 unsafe fn copy_steps<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T, pitch: usize) {
-    if pitch == 2 * S::LANES && part.width == pitch {
-        for p in 0..part.depth {
-            let (from, to) =
-                (part.at.wrapping_offset(p as isize * part.along), panel.wrapping_add(p * pitch));
-            // SAFETY: two whole vectors at both ends.
-            unsafe {
-                let (x, y) = (s.load(from), s.load(from.add(S::LANES)));
-                s.store(to, x);
-                s.store(to.add(S::LANES), y);
-            }
-        }
-        return;
-    }
     for p in 0..part.depth {
         let from = part.at.wrapping_offset(p as isize * part.along);
         let mut done = 0;

@@ -1,16 +1,17 @@
 //! Large products: cache blocks of both operands are packed, tiles run over them.
 //!
 //! The right operand is packed by all threads together, a block of `kc × nc` at a time. Then the threads take
-//! blocks of `mc` rows from a common counter, each packs its own rows and multiplies them with the whole block.
+//! blocks of `mc` rows from a common counter, each packs its own rows and multiplies them with the whole block: with one panel after
+//! the other, which stays in the first-level cache while tiles pass by, or, if tiles are wide, the rows of a tile with a few panels.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu_finish::activate_rows;
-use super::cpu_micro::{self as micro, Left, Packed, Right, Target, tile_of};
+use super::cpu_micro::{self as micro, Left, Packed, Right, Target, is_wide, wide_of};
 use super::cpu_pack::{PackPanels, Part};
-use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width};
+use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, wide_width};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::ops::Activation;
@@ -27,6 +28,8 @@ pub(in crate::ops) struct Blocking {
     pub threads: usize,
     /// Write the result past the caches.
     pub stream: bool,
+    /// Panels that a few rows are computed with before the next ones, where tiles are wide.
+    pub chunk: usize,
 }
 
 /// A block of the result in one pass over the depth, as one thread computes it.
@@ -40,43 +43,87 @@ struct Block<T> {
     left: *mut T,
     right: *const T,
     stream: bool,
+    chunk: usize,
 }
 
 impl<T: Real> LanesTask<T> for Block<T> {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
         let g = &self.part;
-        let (most_rows, vectors) = tile_of::<T, S>();
+        let (most_rows, vectors) = const { wide_of::<T, S>() };
         let width = vectors * S::LANES;
         let split = Split::at_most(g.m, most_rows);
         pack_left(&self, split);
-        let last_pass = self.from + self.depth == g.k;
-        let left = Left { a: self.left.cast_const(), rs: 1, cs: 1 };
+        let by_rows = const { is_wide::<T, S>() };
+        let chunk = if by_rows { self.chunk * width } else { width };
         let mut column = 0;
         while column < g.n {
-            let columns = width.min(g.n - column);
-            let right = Right { b: self.right.wrapping_add(column * self.depth), rs: width as isize };
-            let target = Target {
-                c: g.c.wrapping_add(column),
-                rs: g.c_rs,
-                columns,
-                accumulate: self.from > 0,
-                stream: self.stream && columns.is_multiple_of(S::LANES),
-                bias: g.bias_at(0, column),
-                bias_rs: g.epilogue.bias_rs,
-                bias_cs: g.epilogue.bias_cs,
-                activation: if last_pass { g.epilogue.activation } else { Activation::None },
-            };
+            let columns = chunk.min(g.n - column);
             // SAFETY: the panels were packed for this depth, and the target lies in the result.
             unsafe {
-                micro::column::<T, S, Packed>(s, split, self.depth, left, right, target);
-                activate_rows(self.isa, target.c, target.rs, g.m, columns, target.activation);
+                if by_rows {
+                    self.bands(s, split, column, columns);
+                } else {
+                    self.column(s, split, column, columns);
+                }
             }
             column += columns;
         }
         if self.stream {
             s.fence();
         }
+    }
+}
+
+impl<T: Real> Block<T> {
+    /// Where all rows of some columns go.
+    #[inline(always)]
+    fn target<S: Lanes<T>>(&self, column: usize, columns: usize) -> Target<T> {
+        let g = &self.part;
+        let last_pass = self.from + self.depth == g.k;
+        Target {
+            c: g.c.wrapping_add(column),
+            rs: g.c_rs,
+            columns,
+            accumulate: self.from > 0,
+            stream: self.stream && columns.is_multiple_of(S::LANES),
+            bias: g.bias_at(0, column),
+            bias_rs: g.epilogue.bias_rs,
+            bias_cs: g.epilogue.bias_cs,
+            activation: if last_pass { g.epilogue.activation } else { Activation::None },
+        }
+    }
+
+    /// All rows with one panel.
+    #[inline(always)]
+    unsafe fn column<S: Lanes<T>>(&self, s: S, split: Split, column: usize, columns: usize) {
+        let width = const { wide_of::<T, S>().1 * S::LANES };
+        let left = Left { a: self.left.cast_const(), rs: 1, cs: 1 };
+        let right = Right { b: self.right.wrapping_add(column * self.depth), rs: width as isize };
+        let target = self.target::<S>(column, columns);
+        // SAFETY: the caller's promise.
+        unsafe {
+            micro::column::<T, S, Packed>(s, split, self.depth, left, right, target);
+            activate_rows(self.isa, target.c, target.rs, self.part.m, columns, target.activation);
+        }
+    }
+
+    /// A tile's rows with all panels of some columns, then the next rows.
+    #[inline(always)]
+    unsafe fn bands<S: Lanes<T>>(&self, s: S, split: Split, column: usize, columns: usize) {
+        let width = const { wide_of::<T, S>().1 * S::LANES };
+        let right = Right { b: self.right.wrapping_add(column * self.depth), rs: width as isize };
+        let mut target = self.target::<S>(column, columns);
+        let activation = target.activation;
+        let c = target.c;
+        for (row, rows) in (0..split.blocks).map(|i| split.piece(i)) {
+            let left = Left { a: self.left.cast_const().wrapping_add(row * self.depth), rs: 1, cs: 1 };
+            // SAFETY: the caller's promise, for these rows.
+            unsafe { micro::band::<T, S, Packed>(s, rows, self.depth, left, right, target) };
+            target.down(rows);
+        }
+        // SAFETY: as above.
+        unsafe { activate_rows(self.isa, c, target.rs, self.part.m, columns, activation) };
     }
 }
 
@@ -96,7 +143,7 @@ fn pack_left<T: Real>(block: &Block<T>, split: Split) {
 /// Elements of the two buffers: right panels for all, left panels of each thread.
 fn buffers<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> (usize, usize) {
     let depth = Split::at_most(g.k, blocking.kc).longest();
-    let columns = blocking.nc.min(g.n).next_multiple_of(panel_width::<T>(isa));
+    let columns = blocking.nc.min(g.n).next_multiple_of(wide_width::<T>(isa));
     let rows = Split::at_most(g.m, blocking.mc).longest();
     // Rounded up and a line apart, so that no two threads write the same one.
     ((depth * columns).next_multiple_of(64) + 64, (depth * rows).next_multiple_of(64) + 64)
@@ -120,7 +167,7 @@ pub(in crate::ops) unsafe fn run<T: Real>(
     pool: &ThreadPool,
     scratch: *mut T,
 ) {
-    let width = panel_width::<T>(isa);
+    let width = wide_width::<T>(isa);
     let threads = blocking.threads;
     let depths = Split::at_most(g.k, blocking.kc);
     let rows = Split::at_most(g.m, blocking.mc);
@@ -152,7 +199,8 @@ pub(in crate::ops) unsafe fn run<T: Real>(
                     let (row, count) = rows.piece(i);
                     let part = g.part(row, count, column, columns);
                     let (left, right) = (left.at(worker * left_size), right.at(0).cast_const());
-                    T::run(isa, Block { isa, part, from, depth, left, right, stream: blocking.stream });
+                    let Blocking { stream, chunk, .. } = *blocking;
+                    T::run(isa, Block { isa, part, from, depth, left, right, stream, chunk });
                 }
             });
         }

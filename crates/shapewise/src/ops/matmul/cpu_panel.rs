@@ -5,16 +5,17 @@
 //! of two buffers, a few steps after each panel and with the following ones already asked for: memory is waited
 //! for only once. Steps are read along the rows, because lines below one another may all fall into the same set of
 //! the cache. For the same reason large results of few steps are written along their rows: a tile's rows with all panels of a
-//! chunk, which then come from the second-level cache for each tile, before the next rows.
+//! chunk, which then come from the second-level cache for each tile, before the next rows. Wide tiles read so little of them in
+//! each step that every result is written that way.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu_finish::activate_rows;
-use super::cpu_micro::{self as micro, InPlace, Left, Right, Target, tile_of};
+use super::cpu_micro::{self as micro, InPlace, Left, Right, Target, is_wide, wide_of};
 use super::cpu_pack::{PackPanels, Part};
-use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width};
+use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width, wide_width};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::real::prefetch;
 use crate::backends::cpu::simd::{Isa, Lanes};
@@ -35,7 +36,7 @@ pub(super) struct Blocking {
     pub threads: usize,
     /// Write the result past the caches.
     pub stream: bool,
-    /// Compute a few rows with all panels of a chunk before the next ones, where there is a single pass over the depth.
+    /// Compute a few rows with all panels of a chunk before the next ones; wide tiles always are.
     pub by_rows: bool,
 }
 
@@ -74,7 +75,7 @@ impl<T: Real> Strip<T> {
 impl<T: Real> LanesTask<T> for Strip<T> {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
-        let width = const { tile_of::<T, S>().1 * S::LANES };
+        let width = const { wide_of::<T, S>().1 * S::LANES };
         let mut now = self.chunk(0, width);
         if let Some(first) = now {
             let pieces = first.columns.div_ceil(width);
@@ -86,8 +87,8 @@ impl<T: Real> LanesTask<T> for Strip<T> {
         let mut i = 0;
         while let Some(chunk) = now {
             let next = self.chunk(i + 1, width);
-            let bands = Split::at_most(self.part.m, const { tile_of::<T, S>().0 });
-            let by_rows = self.by_rows && chunk.columns.is_multiple_of(width);
+            let bands = Split::at_most(self.part.m, const { wide_of::<T, S>().0 });
+            let by_rows = const { is_wide::<T, S>() } || self.by_rows;
             let pieces = if by_rows { bands.blocks } else { chunk.columns.div_ceil(width) };
             for piece in 0..pieces {
                 if let Some(next) = &next {
@@ -168,22 +169,27 @@ unsafe fn band<T: Real, S: Lanes<T>>(
     buffer: *const T,
 ) {
     let g = strip.part.part(row, rows, chunk.column, chunk.columns);
-    let width = const { tile_of::<T, S>().1 * S::LANES };
-    let left = Left { a: g.a, rs: g.a_rs, cs: g.a_cs };
+    let width = const { wide_of::<T, S>().1 * S::LANES };
+    let last_pass = chunk.from + chunk.depth == g.k;
+    let a = g.a.wrapping_offset(g.a_cs.wrapping_mul(chunk.from as isize));
+    let left = Left { a, rs: g.a_rs, cs: g.a_cs };
     let right = Right { b: buffer, rs: width as isize };
     let target = Target {
         c: g.c,
         rs: g.c_rs,
-        columns: width,
-        accumulate: false,
-        stream: strip.stream,
-        bias: std::ptr::null(),
-        bias_rs: 0,
-        bias_cs: 0,
-        activation: Activation::None,
+        columns: chunk.columns,
+        accumulate: chunk.from > 0,
+        stream: strip.stream && chunk.columns.is_multiple_of(S::LANES),
+        bias: g.epilogue.bias,
+        bias_rs: g.epilogue.bias_rs,
+        bias_cs: g.epilogue.bias_cs,
+        activation: if last_pass { g.epilogue.activation } else { Activation::None },
     };
     // SAFETY: the panels were packed for this depth, and the target lies in the result.
-    unsafe { micro::band::<T, S, InPlace>(s, rows, chunk.depth, left, right, target, chunk.columns / width) };
+    unsafe {
+        micro::band::<T, S, InPlace>(s, rows, chunk.depth, left, right, target);
+        activate_rows(strip.isa, target.c, target.rs, rows, chunk.columns, target.activation);
+    }
 }
 
 /// Multiplies all rows with the panel that starts at `column` of the chunk.
@@ -196,7 +202,7 @@ unsafe fn panel<T: Real, S: Lanes<T>>(
     buffer: *const T,
 ) {
     let g = &strip.part;
-    let (most_rows, vectors) = const { tile_of::<T, S>() };
+    let (most_rows, vectors) = const { wide_of::<T, S>() };
     let width = vectors * S::LANES;
     let columns = width.min(chunk.columns - column);
     let at = chunk.column + column;
@@ -230,7 +236,7 @@ pub(super) fn scratch<T: Real>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> us
 
 /// Elements of one buffer.
 fn buffer<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
-    let width = panel_width::<T>(isa);
+    let width = wide_width::<T>(isa);
     let panels = blocking.chunk.min(g.n.div_ceil(width));
     // A line more, so that no two threads write the same one.
     Split::at_most(g.k, blocking.kc).longest() * panels * width + LINE
@@ -248,7 +254,7 @@ pub(super) unsafe fn run<T: Real>(
     pool: &ThreadPool,
     scratch: *mut T,
 ) {
-    let width = panel_width::<T>(isa);
+    let width = wide_width::<T>(isa);
     let depths = Split::at_most(g.k, blocking.kc);
     let panels = g.n.div_ceil(width);
     let threads = blocking.threads;
@@ -256,9 +262,12 @@ pub(super) unsafe fn run<T: Real>(
     let uneven = threads > 1 && panels < 4 * threads && !panels.is_multiple_of(threads);
     let rows = Split::into(g.m, g.m.div_ceil(blocking.mc).max(if uneven { threads } else { 1 }));
     // Neighbouring panels share lines and pages, so they stay together as long as every thread still gets its share.
-    let strips = Split::at_most(panels, (panels / (threads * 8)).clamp(1, 128));
+    // Those of a chunk of wide tiles do too: rows are read anew for each.
+    let wide = width != panel_width::<T>(isa);
+    let chunk = if wide { blocking.chunk.min(panels / (threads * 2)) } else { 1 };
+    let strips = Split::at_most(panels, (panels / (threads * 8)).max(chunk).clamp(1, 128));
     let (scratch, size) = (Shared(scratch), buffer::<T>(g, isa, blocking));
-    let by_rows = blocking.by_rows && depths.blocks == 1 && g.epilogue.is_nothing();
+    let by_rows = blocking.by_rows;
     let next = AtomicUsize::new(0);
     pool.run(threads, threads, &|worker| {
         loop {

@@ -170,6 +170,11 @@ pub(in crate::ops) const fn panel_width<T>(isa: Isa) -> usize {
     super::cpu_micro::tile_shape(isa.register_bytes()).1 * isa.register_bytes() / size_of::<T>()
 }
 
+/// The same for the panels of a band.
+pub(in crate::ops) const fn wide_width<T>(isa: Isa) -> usize {
+    super::cpu_micro::wide_shape(isa.register_bytes()).1 * isa.register_bytes() / size_of::<T>()
+}
+
 /// Scratch memory that threads write parts of, each its own.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Shared<T>(pub *mut T);

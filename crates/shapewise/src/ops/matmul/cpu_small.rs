@@ -3,8 +3,8 @@
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use super::cpu_finish::activate_rows;
-use super::cpu_micro::{self as micro, FAR_AHEAD, InPlace, Left, Right, Streamed, Target, tile_of};
-use super::cpu_problem::{Gemm, LanesTask, Real, Split, panel_width};
+use super::cpu_micro::{self as micro, FAR_AHEAD, InPlace, Left, Right, Streamed, Target, wide_of};
+use super::cpu_problem::{Gemm, LanesTask, Real, Split, wide_width};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::ops::Activation;
@@ -55,9 +55,8 @@ impl<T: Real> LanesTask<T> for Plain<'_, T> {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
         let g = self.0;
-        let (most_rows, most_vectors) = const { tile_of::<T, S>() };
-        let vectors = if g.n == S::LANES { 1 } else { most_vectors };
-        let split = Split::at_most(g.m, most_rows);
+        let most = const { wide_of::<T, S>().1 };
+        let vectors = most.min(g.n / S::LANES);
         let left = Left { a: g.a, rs: g.a_rs, cs: g.a_cs };
         let right = Right { b: g.b, rs: g.b_rs };
         let target = Target {
@@ -73,14 +72,16 @@ impl<T: Real> LanesTask<T> for Plain<'_, T> {
         };
         let whole = g.n / (vectors * S::LANES);
         // SAFETY: whoever made the product gave valid operands with contiguous rows of `b` and `c`.
-        unsafe { micro::groups::<T, S, InPlace, false>(s, split, g.k, left, right, target, vectors, whole) };
+        unsafe { micro::groups::<T, S, InPlace, false>(s, g.m, g.k, left, right, target, vectors, whole) };
     }
 }
 
 /// Whether a product is one for [`Plain`].
 fn is_plain<T: Real>(g: &Gemm<T>, isa: Isa) -> bool {
+    let lanes = isa.register_bytes() / size_of::<T>();
     g.epilogue.is_nothing()
-        && (g.n.is_multiple_of(panel_width::<T>(isa)) || g.n == isa.register_bytes() / size_of::<T>())
+        && (g.n.is_multiple_of(wide_width::<T>(isa))
+            || (lanes..wide_width::<T>(isa)).contains(&g.n) && g.n.is_multiple_of(lanes))
         && g.n.saturating_mul(g.k).saturating_mul(size_of::<T>()) <= NEAR
 }
 
@@ -90,7 +91,6 @@ impl<T: Real> LanesTask<T> for Whole<'_, T> {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
         let g = self.1;
-        let split = Split::at_most(g.m, const { tile_of::<T, S>().0 });
         let depths = depths(g, size_of::<T>());
         let ahead = depths.blocks > 1 && apart(g, size_of::<T>()) * FAR_AHEAD <= AHEAD;
         for (from, depth) in (0..depths.blocks).map(|block| depths.piece(block)) {
@@ -112,9 +112,9 @@ impl<T: Real> LanesTask<T> for Whole<'_, T> {
             // SAFETY: whoever made the product gave valid operands with contiguous rows of `b` and `c`.
             unsafe {
                 if ahead {
-                    micro::rows::<T, S, Streamed>(s, split, depth, left, right, target);
+                    micro::rows::<T, S, Streamed>(s, g.m, depth, left, right, target);
                 } else {
-                    micro::rows::<T, S, InPlace>(s, split, depth, left, right, target);
+                    micro::rows::<T, S, InPlace>(s, g.m, depth, left, right, target);
                 }
             }
         }
@@ -155,7 +155,7 @@ pub(super) unsafe fn run<T: Real>(g: &Gemm<T>, isa: Isa, threads: usize, pool: &
         // SAFETY: the caller's promise.
         return unsafe { Alone::new(g, isa).run(g) };
     }
-    let width = panel_width::<T>(isa);
+    let width = wide_width::<T>(isa);
     // A few rows fill a tile's registers only together.
     if g.m < LEAST_ROWS * threads && g.n >= 2 * width * threads {
         let panels = Split::into(g.n.div_ceil(width), threads);

@@ -29,7 +29,10 @@ impl<T> Spill<T> {
 /// Steps of a packed left panel that are asked for before they are needed.
 const AHEAD: isize = 16;
 
-/// Elements of the largest tile: twelve rows of two vectors of sixteen lanes.
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Elements of the largest tile: twelve rows of two vectors of sixteen lanes, or six of four.
 const MAX_TILE: usize = 12 * 2 * 16;
 
 /// What is done with the sums of tiles.
@@ -186,7 +189,9 @@ fn each<T, V: Copy, const R: usize, const N: usize>(
 #[inline(always)]
 pub(super) fn expect<T>(mut row: *const T, rs: isize, rows: usize, columns: usize) {
     for _ in 0..rows {
-        prefetch(row);
+        for column in (0..columns - 1).step_by(LINE / size_of::<T>()) {
+            prefetch(row.wrapping_add(column));
+        }
         prefetch(row.wrapping_add(columns - 1));
         row = row.wrapping_offset(rs);
     }

@@ -1,6 +1,6 @@
 //! How a product is cut into blocks for the caches of a device.
 
-use super::cpu_micro::tile_shape;
+use super::cpu_micro::{tile_shape, wide_shape};
 use super::cpu_problem::Gemm;
 use super::{cpu_packed, cpu_panel};
 use crate::backends::cpu::simd::Isa;
@@ -37,11 +37,9 @@ impl Sizes {
     }
 
     /// Steps of a right panel. Beside left panels, which are asked for ahead, it may take three quarters of the
-    /// first-level cache; beside rows where they lie, half. With registers of a whole line fewer passes over the result are
-    /// worth more than that (measured on Emerald Rapids: about 1 % at 1024 and 2048).
+    /// first-level cache; beside rows where they lie, half.
     fn depth(&self, panel_bytes: usize, algorithm: Algorithm) -> usize {
         let quarters = match algorithm {
-            Algorithm::Packed | Algorithm::SplitK if panel_bytes >= 128 => 4,
             Algorithm::Packed | Algorithm::SplitK => 3,
             Algorithm::Small | Algorithm::Panel => 2,
         };
@@ -59,6 +57,10 @@ const LEAST_TILES: usize = 8;
 /// Steps up to which a result beyond the second-level cache is written along its rows: then writing it takes as long as computing
 /// it. Measured on Zen 3: twice as fast at 16 steps, 1.04 to 1.19 times at 64, no faster at 128.
 const SHALLOW: usize = 64;
+
+/// Panels of wide tiles that are packed at once at most: shallow ones come from the first-level cache again and again (on one Ice Lake
+/// core 1.12 times as fast at 64×64×65536 as twenty of them).
+const WIDE_CHUNK: usize = 3;
 
 /// Sizes of blocks that a tuner asks for; `None` is what the caches suggest.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,6 +113,8 @@ pub(in crate::ops) struct Plan {
     pub chunk: usize,
     pub threads: usize,
     pub stream: bool,
+    /// Whether tiles are as wide as a few rows that stay near allow.
+    pub wide: bool,
     /// Whether panels are computed with along the rows of the result.
     pub by_rows: bool,
 }
@@ -127,14 +131,18 @@ impl Plan {
         sizes: &Sizes,
         blocks: Blocks,
     ) -> Self {
-        let (rows, vectors) = tile_shape(isa.register_bytes());
+        let (rows, vectors) = wide_shape(isa.register_bytes());
+        let wide = (rows, vectors) != tile_shape(isa.register_bytes());
         let panel_bytes = vectors * isa.register_bytes();
-        let kc = blocks.depth.map_or(sizes.depth(panel_bytes, algorithm), |depth| depth.max(16));
+        let own = if wide { sizes.l1 / 2 / (rows * size) } else { sizes.depth(panel_bytes, algorithm) };
+        let kc = blocks.depth.unwrap_or(own).max(16);
         let (k, threads) =
             if algorithm == Algorithm::SplitK { (g.k.div_ceil(threads), 1) } else { (g.k, threads) };
         let depth = k.div_ceil(k.div_ceil(kc));
         let mc = match algorithm {
             Algorithm::Small => g.m,
+            // Rows need not stay near: each tile's are read once for all panels of a chunk.
+            Algorithm::Panel if wide => blocks.rows.unwrap_or(g.m).max(2 * rows),
             Algorithm::Panel => blocks.rows.unwrap_or(sizes.l2 / 2 / (depth * size)).max(2 * rows),
             Algorithm::Packed | Algorithm::SplitK => {
                 // Half of the cache: every block of rows reads all right panels from the next one.
@@ -148,13 +156,15 @@ impl Plan {
         };
         let width = panel_bytes / size;
         let nc = blocks.columns.unwrap_or(sizes.l3 / 4 / (depth * size)).max(width);
-        // An eighth of the second-level cache, twice: the left operand and the result need the rest.
-        let own = sizes.l2 / 8 / (depth * panel_bytes);
-        let chunk = blocks.columns.map_or(own, |columns| columns / width).clamp(1, 64);
+        // An eighth of the second-level cache, twice: the left operand and the result need the rest. Rows of wide tiles need less.
+        let own = sizes.l2 / if wide { 4 } else { 8 } / (depth * panel_bytes);
+        let most = if wide { WIDE_CHUNK } else { 64 };
+        let given = blocks.columns.filter(|_| algorithm == Algorithm::Panel);
+        let chunk = given.map_or(own.min(most), |columns| columns / width).clamp(1, 64);
         let stream = stream && k <= kc && algorithm != Algorithm::SplitK;
         let far = g.m.saturating_mul(g.n).saturating_mul(size) > sizes.l2;
-        let by_rows = far && k <= SHALLOW.min(kc) && g.epilogue.is_nothing();
-        Self { mc, kc, nc, chunk, threads, stream, by_rows }
+        let by_rows = wide || far && k <= SHALLOW.min(kc) && g.epilogue.is_nothing();
+        Self { mc, kc, nc, chunk, threads, stream, wide, by_rows }
     }
 
     pub(super) fn panel(&self) -> cpu_panel::Blocking {
@@ -175,6 +185,7 @@ impl Plan {
             nc: self.nc,
             threads: self.threads,
             stream: self.stream,
+            chunk: self.chunk,
         }
     }
 }

@@ -126,6 +126,11 @@ const SIZES: &[(usize, usize, usize)] = &[
     // A few rows beside a right operand that is read where it lies, and columns deeper than a block of steps.
     (3, 191, 304),
     (5, 1200, 9),
+    // Last panels of one to four vectors, behind whole ones and alone; several passes over several chunks.
+    (13, 70, 300),
+    (25, 9, 90),
+    (7, 33, 48),
+    (19, 1100, 350),
 ];
 
 #[test]
