@@ -19,7 +19,7 @@ pub enum Knob {
     BlockN,
     /// Depth of a cache block.
     BlockK,
-    /// Whether outputs bypass the caches.
+    /// Whether what is touched once, outputs in most kernels, bypasses caches.
     Stream,
     /// The number of a plan in the operation's own list.
     Plan,

@@ -16,9 +16,9 @@ const BUCKETS: usize = 4096;
 /// Keys that are looked at to cut a row into buckets of about equal size.
 const SAMPLES: usize = 8 << 10;
 /// Steps between the smallest and the largest key seen, as many as a `u16` has; each belongs to one bucket.
-const STEPS: usize = 1 << u16::BITS;
+pub(super) const STEPS: usize = 1 << u16::BITS;
 /// Elements whose steps are worked out together, in loops that the compiler writes over vectors.
-const TOGETHER: usize = 128;
+pub(super) const TOGETHER: usize = 128;
 /// Items that get their places before any is written: a place that is read right after items were written waits for them.
 const GROUP: usize = 8;
 
@@ -60,11 +60,11 @@ pub(super) fn room(n: usize, threads: usize) -> usize {
 }
 
 /// Which keys go to which bucket.
-struct Scale<K> {
-    low: K,
-    shift: u32,
+pub(super) struct Scale<K> {
+    pub low: K,
+    pub shift: u32,
     /// The bucket of every step, below the number of buckets.
-    table: Vec<u16>,
+    pub table: Vec<u16>,
 }
 
 impl<K: Key> Scale<K> {
@@ -81,11 +81,12 @@ impl<K: Key> Scale<K> {
             counts[usize::from(k.above(low, shift))] += 1;
         }
         let total: usize = counts.iter().sum::<usize>() + 1;
-        let mut before = 0;
+        // A share of the buckets for each key, in fixed point: a division for every step would take longer than the sample.
+        let (share, mut before) = (((buckets as u64) << 32) / total as u64, 0);
         let mut table = vec![0u16; STEPS];
         for (bucket, &count) in table.iter_mut().zip(&counts) {
             // A step belongs to the bucket that its middle falls into.
-            *bucket = ((before + count / 2) * buckets / total) as u16;
+            *bucket = (((before + count / 2) as u64 * share) >> 32) as u16;
             before += count;
         }
         Self { low, shift, table }
@@ -93,12 +94,13 @@ impl<K: Key> Scale<K> {
 }
 
 /// The buckets of one thread's part of a row.
-struct Chains {
+pub(super) struct Chains {
     /// Where the next item of each bucket goes. The first block of a bucket has the bucket's number.
-    places: Vec<usize>,
+    pub places: Vec<usize>,
     /// The block after each that is full.
-    links: Vec<u32>,
-    bits: u32,
+    pub links: Vec<u32>,
+    /// Bits of a place within its block.
+    pub bits: u32,
 }
 
 impl Chains {
@@ -234,8 +236,27 @@ pub(super) fn partition<'a, I: Item>(
     pool: &ThreadPool,
     threads: usize,
 ) -> Buckets<'a, I> {
+    let key = |i: usize| item(i).key();
+    partition_by(n, key, scratch, pool, threads, |range, scale, chains, region| {
+        if chains.bits == LONG {
+            Isa::best().run_narrow(Scatter::<_, _, LONG> { range, item, scale, chains, region });
+        } else {
+            Isa::best().run_narrow(Scatter::<_, _, SHORT> { range, item, scale, chains, region });
+        }
+    })
+}
+
+/// Cuts a row of `n` items into buckets by `scatter`, which writes those of a range to their chains; `scratch` has the [`room`] for it.
+pub(super) fn partition_by<'a, I: Item>(
+    n: usize,
+    key: impl Fn(usize) -> I::Key,
+    scratch: &'a mut [I],
+    pool: &ThreadPool,
+    threads: usize,
+    scatter: impl Fn(Range<usize>, &Scale<I::Key>, &mut Chains, &mut [I]) + Sync,
+) -> Buckets<'a, I> {
     let regions = Regions::new(n, threads);
-    let scale = Scale::sampled(n, regions.buckets, &|i| item(i).key());
+    let scale = Scale::sampled(n, regions.buckets, &key);
     // Every task has its own region.
     let tasks: Vec<_> = scratch
         .chunks_exact_mut(regions.items())
@@ -246,12 +267,7 @@ pub(super) fn partition<'a, I: Item>(
         let range = n * task / threads..n * (task + 1) / threads;
         let mut own = tasks[task].lock().unwrap_or_else(PoisonError::into_inner);
         let (chains, region) = &mut *own;
-        let (scale, isa) = (&scale, Isa::best());
-        if regions.bits == LONG {
-            isa.run_narrow(Scatter::<_, _, LONG> { range, item, scale, chains, region });
-        } else {
-            isa.run_narrow(Scatter::<_, _, SHORT> { range, item, scale, chains, region });
-        }
+        scatter(range, &scale, chains, region);
     });
     let threads: Vec<(Chains, &'a [I])> = tasks
         .into_iter()
@@ -270,7 +286,7 @@ pub(super) fn partition<'a, I: Item>(
 #[cfg(test)]
 mod tests {
     use super::super::cpu_keys::Pair;
-    use super::super::cpu_radix::{counters, sort_parts};
+    use super::super::cpu_radix::{LazyCounters, sort_parts};
     use super::*;
 
     #[test]
@@ -290,7 +306,7 @@ mod tests {
                 for bucket in 0..cut.starts.len() - 1 {
                     assert_eq!(got.len(), cut.starts[bucket]);
                     cut.parts(bucket, &mut parts);
-                    match sort_parts(&parts, &mut memory, &mut counters()) {
+                    match sort_parts(&parts, &mut memory, &mut LazyCounters::default()) {
                         Some(sorted) => got.extend_from_slice(sorted),
                         None => parts.iter().for_each(|part| got.extend_from_slice(part)),
                     }

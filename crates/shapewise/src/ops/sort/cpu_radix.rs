@@ -12,21 +12,27 @@ const DIGIT: u32 = 11;
 const PASSES: usize = 8;
 
 /// Counters of every pass.
-pub(super) type Counters = [[u32; 1 << DIGIT]];
+type Counters = [[u32; 1 << DIGIT]];
 
-/// New counters, too large for a stack of threads.
-pub(super) fn counters() -> Box<Counters> {
-    vec![[0; 1 << DIGIT]; PASSES].into_boxed_slice()
+/// Counters that are made when they are first needed, too large for a stack of threads.
+#[derive(Default)]
+pub(super) struct LazyCounters(Option<Box<Counters>>);
+
+impl LazyCounters {
+    fn get(&mut self) -> &mut Counters {
+        self.0.get_or_insert_with(|| vec![[0; 1 << DIGIT]; PASSES].into_boxed_slice())
+    }
 }
 
 /// Sorts `a` with the help of `b`, keeping the order of equal keys; whether the result is in `b`.
-pub(super) fn sort_digits<I: Item>(a: &mut [I], b: &mut [I], counters: &mut Counters) -> bool {
+pub(super) fn sort_digits<I: Item>(a: &mut [I], b: &mut [I], counters: &mut LazyCounters) -> bool {
     if a.len() <= FEW {
         a.sort_unstable();
         return false;
     }
     assert!(b.len() >= a.len());
     let Some(digits) = Digits::<_, false>::of(&[a], a.len()) else { return false };
+    let counters = counters.get();
     digits.count(&[a], counters);
     digits.distribute_all(0, a, b, counters)
 }
@@ -35,7 +41,7 @@ pub(super) fn sort_digits<I: Item>(a: &mut [I], b: &mut [I], counters: &mut Coun
 pub(super) fn sort_parts<'a, I: Item>(
     parts: &[&[I]],
     memory: &'a mut Vec<I>,
-    counters: &mut Counters,
+    counters: &mut LazyCounters,
 ) -> Option<&'a [I]> {
     let n = parts.iter().map(|part| part.len()).sum::<usize>();
     if n <= FEW {
@@ -51,6 +57,7 @@ pub(super) fn sort_parts<'a, I: Item>(
         memory.resize(2 * n, *parts.iter().find_map(|part| part.first())?);
     }
     let (a, b) = memory[..2 * n].split_at_mut(n);
+    let counters = counters.get();
     digits.count(parts, counters);
     let places = digits.places(0, counters);
     for part in parts {

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use super::cpu_rows::{attributes, plan};
+use super::cpu_sources::{attributes, plan};
 use super::{Order, Wanted};
 use crate::backends::cpu::Value;
 use crate::device::DeviceInfo;

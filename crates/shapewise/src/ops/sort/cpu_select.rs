@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::cpu_keys::Item;
 use super::cpu_radix::sort_digits;
-use super::cpu_rows::{Length, Method, Radix, SORTABLE, Source, Team, item_size, launch, plan};
+use super::cpu_rows::{AnyMethod, Length, Method, Radix, SORTABLE, Team, item_size, launch};
+use super::cpu_sources::{Source, plan};
 use crate::backends::cpu::simd::{Isa, Simd, SimdTask};
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
@@ -35,7 +36,14 @@ impl Kernel for Select {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_select.rs", "cpu_rows.rs", "cpu_buckets.rs", "cpu_radix.rs", "cpu_keys.rs")
+        source_hash!(
+            "cpu_select.rs",
+            "cpu_rows.rs",
+            "cpu_sources.rs",
+            "cpu_buckets.rs",
+            "cpu_radix.rs",
+            "cpu_keys.rs"
+        )
     }
 
     fn variant(&self) -> Variant {
@@ -100,13 +108,15 @@ impl Sample {
     }
 }
 
-impl Method for Select {
+impl AnyMethod for Select {}
+
+impl<S: Source> Method<S> for Select {
     fn scratch(&self, n: usize, threads: usize) -> usize {
         // A row that has too many equal elements is sorted whole.
-        Radix.scratch(n, threads)
+        Method::<S>::scratch(&Radix, n, threads)
     }
 
-    fn sort<S: Source>(&self, row: S, length: Length, scratch: &mut [S::Item], team: &mut Team<'_>) {
+    fn sort(&self, row: S, length: Length, scratch: &mut [S::Item], team: &mut Team<'_>) {
         let done = select(row, length, scratch, team);
         if !done {
             Radix.sort(row, length, scratch, team);

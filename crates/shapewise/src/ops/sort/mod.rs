@@ -7,10 +7,15 @@
 
 mod cpu_buckets;
 mod cpu_keys;
+mod cpu_lines;
+mod cpu_network;
+mod cpu_quick;
 mod cpu_radix;
 mod cpu_reference;
 mod cpu_rows;
 mod cpu_select;
+mod cpu_sources;
+mod cpu_split;
 #[cfg(test)]
 mod tests;
 
@@ -79,8 +84,13 @@ impl fmt::Display for SortAttributes {
 }
 
 /// Every kernel, reference last.
-pub static KERNELS: &[&dyn Kernel] =
-    &[&cpu_select::SELECT, &cpu_rows::RADIX, &cpu_rows::COMPARISONS, &cpu_reference::REFERENCE];
+pub static KERNELS: &[&dyn Kernel] = &[
+    &cpu_select::SELECT,
+    &cpu_quick::QUICK,
+    &cpu_rows::RADIX,
+    &cpu_rows::COMPARISONS,
+    &cpu_reference::REFERENCE,
+];
 
 impl Runtime {
     /// The elements in order along an axis.

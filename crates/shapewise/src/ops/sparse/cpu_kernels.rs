@@ -136,8 +136,12 @@ impl Kernel for Product {
         self.constraints
     }
 
-    fn space(&self, _: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        ParameterSpace::threads(device.threads)
+    fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let space = ParameterSpace::threads(device.threads);
+        // It depends on the machine whether entries that do not stay near should go past the second cache.
+        let far = device.caches.l2.is_some_and(|l2| workload.bytes() > l2);
+        let picks = matches!(self.way, Way::Rows | Way::Nonzeros | Way::Merge);
+        if far && picks { space.axis(Knob::Stream, &[0, 1]) } else { space }
     }
 
     fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
@@ -165,6 +169,10 @@ impl Kernel for Product {
             if width > 0.0 { (width / lanes as f64).ceil() * lanes as f64 / width } else { lanes as f64 };
         let unit = ComputeUnit { dtype, isa: Some(self.isa) };
         let mut traffic = cost::traffic(workload, device);
+        if streams(parameters) {
+            // What goes past the second cache may come from memory every time.
+            traffic.memory = traffic.memory.max(traffic.l3);
+        }
         let scratch = self.scratch_bytes(workload, threads);
         // Scratch is written and read once.
         traffic = traffic + Traffic::pass(2.0 * scratch as f64, scratch as f64, &device.caches);
@@ -214,6 +222,7 @@ impl Product {
         let (pool, threads, isa) = (call.cpu().threads(), call.parameters.threads(), self.isa);
         let each = parts(threads, p.rows);
         let schedule = Schedule::from_number(call.parameters.get(Knob::Schedule));
+        let once = streams(call.parameters);
         let run = |pieces, piece: &(dyn Fn(usize) + Sync)| {
             schedule::run(pool, threads, pieces, schedule, piece);
         };
@@ -225,7 +234,7 @@ impl Product {
                 } else {
                     by_entries(p.offsets, part, each)
                 };
-                T::dispatch_narrow(isa, Part { problem: p, column, rows });
+                T::dispatch_narrow(isa, Part { problem: p, column, rows, once });
             }),
             Way::Merge => return self.merge(call, p, each),
             Way::Wide => run(each, &|part| {
@@ -261,9 +270,10 @@ impl Product {
         let carried = Memory::<T>(carried.as_mut_ptr().cast());
         let steps = p.rows + p.offsets[p.rows] as usize;
         let corner = |part: usize| Corner::at(p.offsets, steps * part / each);
+        let once = streams(call.parameters);
         call.cpu().threads().run(call.parameters.threads(), each * p.n, &|task| {
             let (column, part) = (task / each, task % each);
-            let stretch = Stretch { problem: p, column, from: corner(part), to: corner(part + 1) };
+            let stretch = Stretch { problem: p, column, from: corner(part), to: corner(part + 1), once };
             let rest = T::dispatch_narrow(self.isa, stretch);
             // SAFETY: each task has a slot of its own.
             unsafe { *carried.at(task) = rest };
@@ -336,6 +346,11 @@ impl Product {
         });
         Ok(())
     }
+}
+
+/// Whether entries go past the second cache.
+fn streams(parameters: &Parameters) -> bool {
+    parameters.get(Knob::Stream) == Some(1)
 }
 
 /// Where each row starts among entries sorted by row.

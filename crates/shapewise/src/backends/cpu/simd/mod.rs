@@ -38,6 +38,7 @@
 mod float;
 mod halves;
 mod isa;
+mod keys;
 mod lanes;
 pub mod math;
 mod portable;
@@ -47,6 +48,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod avx512_keys;
+#[cfg(target_arch = "x86_64")]
 mod avx512_moves;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -55,6 +58,7 @@ mod tests;
 
 pub use float::Float;
 pub use isa::{Isa, ParseIsaError};
+pub use keys::{KeyLanes, KeyTask, LaneKey};
 pub use lanes::{Apart, HalfLanes, Lanes, MAX_LANES, Simd, SimdTask};
 pub use portable::Portable;
 
