@@ -191,28 +191,36 @@ fn what_was_measured_is_there_in_the_next_runtime() {
         rt.flush();
         rt.explain(|rt| rt.matmul(&a, &a)).unwrap()
     };
-    let rt = build();
-    let before = rt.explain(|rt| rt.matmul(&a, &a)).unwrap();
     let samples = |why: &shapewise::selection::Explanation| -> u64 {
         why.candidates.iter().filter_map(|c| c.measured).map(|m| m.samples).sum()
     };
-    assert!(samples(&chosen) > 0 && samples(&before) > 0, "{before}");
-    rt.matmul(&a, &a).unwrap();
-    let after = rt.explain(|rt| rt.matmul(&a, &a)).unwrap();
-    assert_eq!(after.stage, Stage::Settled, "no second race: {after}");
-    drop(rt);
+    // What was timed does not race again; one that never ran and may be as fast as the leader by its prediction still does, once.
+    let settled_at_once = (0..4).any(|_| {
+        let rt = build();
+        let before = rt.explain(|rt| rt.matmul(&a, &a)).unwrap();
+        assert!(samples(&chosen) > 0 && samples(&before) > 0, "{before}");
+        rt.matmul(&a, &a).unwrap();
+        let settled = rt.explain(|rt| rt.matmul(&a, &a)).unwrap().stage == Stage::Settled;
+        for _ in 0..400 {
+            rt.matmul(&a, &a).unwrap();
+        }
+        rt.flush();
+        settled
+    });
+    assert!(settled_at_once, "every process ran a race of its own");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn a_slower_machine_opens_the_workload_again() {
     let rt = builder().exploration(1.0).build().unwrap();
-    let (fast, other) = (Sleeper::new(FAST, 2_000, 1.0), Sleeper::new(SLOW, 3_000, 2.0));
+    // So far apart that a busy machine does not change who is faster.
+    let (fast, other) = (Sleeper::new(FAST, 2_000, 1.0), Sleeper::new(SLOW, 8_000, 2.0));
     let x = three();
     leave_only(&rt, [&fast, &other], &x);
     negate(&rt, &x, 40);
     assert_eq!(rt.explain(|rt| rt.neg(&x)).unwrap().chosen, FAST);
-    fast.micros.store(8_000, Ordering::SeqCst);
+    fast.micros.store(30_000, Ordering::SeqCst);
     negate(&rt, &x, 60);
     let why = rt.explain(|rt| rt.neg(&x)).unwrap();
     assert_eq!(why.chosen, SLOW, "{why}");
