@@ -6,7 +6,7 @@ use super::plan::Plan;
 use super::problem::Problem;
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
-use crate::ops::matmul::cpu_micro::tile_shape;
+use crate::ops::matmul::cpu_micro::{tile_shape, wide_shape};
 use crate::ops::{ComputeUnit, Cost, Parameters, Traffic};
 use crate::tensor::DType;
 
@@ -35,7 +35,7 @@ pub(super) fn tiled(
     let plan = Plan::new(p, isa, parameters, device);
     let unit = unit(p, isa);
     let size = unit.dtype.size() as f64;
-    let tile_rows = tile_shape(isa.register_bytes()).0 as f64;
+    let tile_rows = wide_shape(isa.register_bytes()).0 as f64;
     let (width, dims) = (plan.width as f64, (p.dim + plan.columns) as f64);
     let (mut products, mut weights, mut l1, mut l2, mut read) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for block in 0..plan.blocks(p) {

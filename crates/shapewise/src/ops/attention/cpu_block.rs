@@ -9,7 +9,9 @@ use super::problem::Problem;
 use crate::backends::cpu::simd::math::{exp_nonpositive, exp_nonpositive_each};
 use crate::backends::cpu::simd::{Float, Lanes};
 use crate::ops::Activation;
-use crate::ops::matmul::cpu_micro::{InPlace, Left, Packed, Right, Target, column, tile_of};
+use crate::ops::matmul::cpu_micro::{
+    InPlace, Left, Packed, Right, Target, band, column, is_wide, tile_of, wide_of,
+};
 use crate::ops::matmul::cpu_problem::{LanesTask, Real, Split};
 
 /// Vectors whose powers are taken in turns: as many as the registers hold with what each needs.
@@ -65,7 +67,7 @@ impl<W: Real> LanesTask<W> for Block<'_, W> {
     #[inline(always)]
     fn run<S: Lanes<W>>(self, s: S) {
         let (rows, dim) = (self.scores.rows, self.problem.dim);
-        let tiles = Split::at_most(rows, const { tile_of::<W, S>() }.0);
+        let tiles = Split::at_most(rows, const { wide_of::<W, S>() }.0);
         // SAFETY: the buffers have the sizes of the plan, which hold whole vectors.
         unsafe {
             scale(s, self.q, rows * dim, W::from_f64(self.problem.scale));
@@ -128,9 +130,20 @@ impl<W: Real> Block<'_, W> {
     /// The products of all queries with the keys of a block, padded to whole panels.
     #[inline(always)]
     unsafe fn products<S: Lanes<W>>(&self, s: S, tiles: Split, from: usize, keys: usize) {
-        let width = const { tile_of::<W, S>() }.1 * S::LANES;
+        let width = const { wide_of::<W, S>() }.1 * S::LANES;
         let dim = self.problem.dim;
         let left = Left { a: self.q.cast_const(), rs: 1, cs: 1 };
+        if const { is_wide::<W, S>() } {
+            let right = Right { b: self.k.wrapping_add(from * dim), rs: width as isize };
+            for (row, rows) in (0..tiles.blocks).map(|i| tiles.piece(i)) {
+                let left = Left { a: left.a.wrapping_add(row * dim), ..left };
+                let to = self.scores.at.wrapping_add(row * self.scores.pitch);
+                let target = whole(to, self.scores.pitch, keys.next_multiple_of(S::LANES), false);
+                // SAFETY: the panels have `dim` steps, the scores a place for every whole panel.
+                unsafe { band::<W, S, Packed>(s, rows, dim, left, right, target) };
+            }
+            return;
+        }
         for panel in 0..keys.div_ceil(width) {
             let right = Right { b: self.k.wrapping_add((from + panel * width) * dim), rs: width as isize };
             let target = whole(self.scores.at.wrapping_add(panel * width), self.scores.pitch, width, false);
@@ -142,19 +155,40 @@ impl<W: Real> Block<'_, W> {
     /// Adds the values of a block of keys by their weights.
     #[inline(always)]
     unsafe fn add_values<S: Lanes<W>>(&self, s: S, tiles: Split, from: usize, keys: usize) {
-        let (most_rows, vectors) = const { tile_of::<W, S>() };
-        let (width, p) = (vectors * S::LANES, self.problem);
+        let (width, p) = (const { tile_of::<W, S>() }.1 * S::LANES, self.problem);
         let left = Left { a: self.scores.at.cast_const(), rs: self.scores.pitch as isize, cs: 1 };
+        if const { is_wide::<W, S>() } {
+            // SAFETY: the caller's promise.
+            return unsafe { self.add_wide(s, tiles, left, from, keys) };
+        }
         let mut done = 0;
         while done < p.value_dim {
-            // A last panel of few columns is computed as one vector where tiles of that shape exist.
-            let narrow = most_rows < 12 && p.value_dim - done <= S::LANES;
+            // A last panel of few columns is computed as one vector.
+            let narrow = p.value_dim - done <= S::LANES;
             let columns = if narrow { S::LANES } else { width };
             let right = Right { b: self.v.wrapping_add(done * p.keys + from * width), rs: width as isize };
             let target = whole(self.sums.at.wrapping_add(done), self.sums.columns, columns, from > 0);
             // SAFETY: the panel has these keys, the sums all columns of whole panels.
             unsafe { column::<W, S, InPlace>(s, tiles, keys, left, right, target) };
             done += width;
+        }
+    }
+
+    /// The same in wide tiles: weights of a few queries stay near while the values pass by.
+    #[inline(always)]
+    unsafe fn add_wide<S: Lanes<W>>(&self, s: S, tiles: Split, left: Left<W>, from: usize, keys: usize) {
+        let (width, p) = (const { wide_of::<W, S>() }.1 * S::LANES, self.problem);
+        for (row, rows) in (0..tiles.blocks).map(|i| tiles.piece(i)) {
+            let left = Left { a: left.a.wrapping_offset(row as isize * left.rs), ..left };
+            for done in (0..p.value_dim).step_by(width) {
+                let columns = (p.value_dim - done).min(width).next_multiple_of(S::LANES);
+                let right =
+                    Right { b: self.v.wrapping_add(done * p.keys + from * width), rs: width as isize };
+                let to = self.sums.at.wrapping_add(row * self.sums.columns + done);
+                let target = whole(to, self.sums.columns, columns, from > 0);
+                // SAFETY: the panel has these keys, the sums all columns of whole panels.
+                unsafe { band::<W, S, InPlace>(s, rows, keys, left, right, target) };
+            }
         }
     }
 

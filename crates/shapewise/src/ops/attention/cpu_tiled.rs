@@ -14,7 +14,7 @@ use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::real::{Real, RealTask, Vectors};
 use crate::backends::cpu::simd::{Float, Isa};
 use crate::device::Device;
-use crate::ops::matmul::cpu_micro::tile_shape;
+use crate::ops::matmul::cpu_micro::wide_shape;
 use crate::ops::matmul::cpu_problem::{Real as Computed, Shared, Split};
 use crate::ops::{Call, KernelError};
 
@@ -162,7 +162,7 @@ where
         };
         // SAFETY: the matrix is a part of the queries, and the thread has room for a widened block.
         let queries = unsafe { widened(plan.isa, matrix, room) };
-        let tiles = Split::at_most(rows, tile_shape(plan.isa.register_bytes()).0);
+        let tiles = Split::at_most(rows, wide_shape(plan.isa.register_bytes()).0);
         pack_queries(plan.isa, queries, tiles, q);
         let mask = self.mask.map(|mask| mask.rows(batch, head, first, rows));
         let fill = |from: usize, keys: usize| {

@@ -3,11 +3,11 @@
 use super::problem::Problem;
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
-use crate::ops::matmul::cpu_micro::tile_shape;
+use crate::ops::matmul::cpu_micro::wide_shape;
 use crate::ops::{Knob, ParameterSpace, Parameters};
 use crate::tensor::DType;
 
-/// Queries of a block, the favourite first: whole tiles of 4, 6, 8 and 12 rows.
+/// Queries of a block, the favourite first: whole tiles of 4, 6 and 8 rows.
 const QUERIES: [u32; 2] = [48, 96];
 /// Keys of a block, the favourite first: the scores of a block stay in the second cache.
 const KEYS: [u32; 2] = [512, 256];
@@ -46,7 +46,7 @@ pub(super) struct Plan {
 impl Plan {
     pub fn new(p: &Problem, isa: Isa, parameters: &Parameters, device: &DeviceInfo) -> Self {
         let size = if p.dtype == DType::F64 { 8 } else { 4 };
-        let width = tile_shape(isa.register_bytes()).1 * isa.register_bytes() / size;
+        let width = wide_shape(isa.register_bytes()).1 * isa.register_bytes() / size;
         let given = |knob, favourite: u32| parameters.get(knob).unwrap_or(favourite) as usize;
         let rows = given(Knob::BlockM, QUERIES[0]).min(p.queries).max(1);
         let keys = given(Knob::BlockN, KEYS[0]).min(p.keys).max(1).next_multiple_of(width);

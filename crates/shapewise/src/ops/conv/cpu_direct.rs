@@ -1,7 +1,7 @@
 //! Convolution by its definition, a few outputs of some vectors of channels at once: inputs are read where they lie.
 //!
-//! A tile is some outputs by two vectors of output channels, summed in registers: each step loads two vectors of weights and
-//! spreads one input of each output over the lanes. Outputs whose inputs are partly padding come last, from a copy
+//! A tile is some outputs by two or four vectors of output channels, summed in registers: each step loads those vectors of weights
+//! and spreads one input of each output over the lanes. Outputs whose inputs are partly padding come last, from a copy
 //! of just those inputs.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
@@ -13,14 +13,12 @@ use super::geometry::Geometry;
 use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::ops::Activation;
 use crate::ops::matmul::cpu_finish::apply;
-use crate::ops::matmul::cpu_micro::{tile_of, tile_shape};
+use crate::ops::matmul::cpu_micro::{wide_of, wide_shape};
 use crate::ops::matmul::cpu_problem::{LanesTask, Real as Computed};
 
-/// Vectors of channels of a tile.
-const VECTORS: usize = 2;
-/// The most outputs of a tile, and elements of one.
-const MOST: usize = 12;
-const MOST_ELEMENTS: usize = MOST * VECTORS * 16;
+/// The most outputs of a tile, each with an address in a register, and elements of one.
+const MOST: usize = 8;
+const MOST_ELEMENTS: usize = 6 * 4 * 16;
 
 /// How a convolution is cut.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +27,8 @@ pub(super) struct Cut {
     pub k: usize,
     /// Outputs of a tile.
     pub width: usize,
+    /// Vectors of channels of a tile.
+    vectors: usize,
     /// Channels of a block.
     pub block: usize,
     pub blocks: usize,
@@ -39,7 +39,11 @@ pub(super) struct Cut {
 impl Cut {
     pub fn new<W>(g: &Geometry, isa: Isa) -> Self {
         let lanes = isa.register_bytes() / size_of::<W>();
-        let block = VECTORS * lanes;
+        let (width, most) = wide_shape(isa.register_bytes());
+        // Four vectors where they do not compute more channels that do not exist than two.
+        let four = most == 4 && g.o.next_multiple_of(4 * lanes) == g.o.next_multiple_of(2 * lanes);
+        let vectors = if four { 4 } else { 2 };
+        let block = vectors * lanes;
         let inside = [0, 1, 2].map(|axis| {
             let (stride, output) = (g.stride[axis], g.output[axis] as isize);
             let reach = ((g.kernel[axis].max(1) - 1) * g.dilation[axis]) as isize;
@@ -47,8 +51,7 @@ impl Cut {
             let end = ceiling(g.input[axis] as isize + g.before[axis] - reach, stride).clamp(first, output);
             (first as usize, end as usize)
         });
-        let width = tile_shape(isa.register_bytes()).0;
-        Self { k: g.c * g.taps(), width, block, blocks: g.o.div_ceil(block), inside }
+        Self { k: g.c * g.taps(), width, vectors, block, blocks: g.o.div_ceil(block), inside }
     }
 
     /// Elements of a group's packed weights.
@@ -158,17 +161,17 @@ impl<W: Computed> LanesTask<W> for Task<'_, W> {
             for block in self.blocks.clone() {
                 let mut sums = [W::ZERO; MOST_ELEMENTS];
                 let weights = self.weights.wrapping_add(block * self.cut.block * self.cut.k);
-                let outputs = const { tile_of::<W, S>().0 };
+                let (outputs, most) = const { wide_of::<W, S>() };
                 // SAFETY: the places are those of existing outputs, the weights are packed.
                 unsafe {
-                    if outputs == 12 {
-                        self.sum::<S, 12>(s, &places, weights, &mut sums);
+                    if most == 4 && self.cut.vectors == 4 {
+                        self.sum::<S, 6, 4>(s, &places, weights, &mut sums);
                     } else if outputs == 8 {
-                        self.sum::<S, 8>(s, &places, weights, &mut sums);
+                        self.sum::<S, 8, 2>(s, &places, weights, &mut sums);
                     } else if outputs == 6 {
-                        self.sum::<S, 6>(s, &places, weights, &mut sums);
+                        self.sum::<S, 6, 2>(s, &places, weights, &mut sums);
                     } else {
-                        self.sum::<S, 4>(s, &places, weights, &mut sums);
+                        self.sum::<S, 4, 2>(s, &places, weights, &mut sums);
                     }
                     self.finish(s, &places, block, &mut sums);
                 }
@@ -230,34 +233,38 @@ impl<W: Computed> Task<'_, W> {
     /// # Safety
     /// Every output's inputs can be read, the weights are a packed block.
     #[inline(always)]
-    unsafe fn sum<S: Lanes<W>, const N: usize>(
+    unsafe fn sum<S: Lanes<W>, const N: usize, const V: usize>(
         &self,
         s: S,
         places: &Places<W>,
         weights: *const W,
         to: &mut [W; MOST_ELEMENTS],
     ) {
-        let mut sums = [[s.splat(W::ZERO); VECTORS]; N];
+        let mut sums = [[s.splat(W::ZERO); V]; N];
         let mut from = [places.from[0]; N];
         from.copy_from_slice(&places.from[..N]);
         for step in 0..self.cut.k {
-            let at = weights.wrapping_add(step * VECTORS * S::LANES);
+            let at = weights.wrapping_add(step * V * S::LANES);
             // SAFETY: the caller's promise.
             unsafe {
                 let offset =
                     if places.copied { (step * N) as isize } else { *self.offsets.get_unchecked(step) };
-                let (a, b) = (s.load(at), s.load(at.add(S::LANES)));
+                let mut w = [s.splat(W::ZERO); V];
+                for v in 0..V {
+                    w[v] = s.load(at.add(v * S::LANES));
+                }
                 for i in 0..N {
                     let x = s.splat(*from[i].offset(offset));
-                    sums[i][0] = s.mul_add(x, a, sums[i][0]);
-                    sums[i][1] = s.mul_add(x, b, sums[i][1]);
+                    for v in 0..V {
+                        sums[i][v] = s.mul_add(x, w[v], sums[i][v]);
+                    }
                 }
             }
         }
         for i in 0..N {
-            for v in 0..VECTORS {
+            for v in 0..V {
                 // SAFETY: the array has room for the largest tile.
-                unsafe { s.store(to.as_mut_ptr().add((i * VECTORS + v) * S::LANES), sums[i][v]) };
+                unsafe { s.store(to.as_mut_ptr().add((i * V + v) * S::LANES), sums[i][v]) };
             }
         }
     }
@@ -274,10 +281,10 @@ impl<W: Computed> Task<'_, W> {
         block: usize,
         sums: &mut [W; MOST_ELEMENTS],
     ) {
-        let (g, size) = (self.g, VECTORS * S::LANES);
+        let (g, size) = (self.g, self.cut.block);
         let first = block * size;
         let channels = size.min(g.o - first);
-        for v in 0..VECTORS {
+        for v in 0..self.cut.vectors {
             let lanes = channels.saturating_sub(v * S::LANES).min(S::LANES);
             if lanes == 0 {
                 break;

@@ -5,6 +5,8 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 
 use super::cpu_image::{Frame, SLACK, weight_rows};
@@ -14,9 +16,11 @@ use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::device::DeviceInfo;
 use crate::ops::Activation;
 use crate::ops::matmul::cpu_finish::activate_rows;
-use crate::ops::matmul::cpu_micro::{self as micro, Left, Packed, Right, Target, tile_of, tile_shape};
+use crate::ops::matmul::cpu_micro::{
+    self as micro, Left, Packed, Right, Target, is_wide, wide_of, wide_shape,
+};
 use crate::ops::matmul::cpu_pack::{PackPanels, Part};
-use crate::ops::matmul::cpu_problem::{LanesTask, Real as Computed, Split, panel_width};
+use crate::ops::matmul::cpu_problem::{LanesTask, Real as Computed, Split, panel_width, wide_width};
 use crate::ops::matmul::plan::{Blocks, Sizes};
 
 /// How a product is cut.
@@ -38,12 +42,14 @@ impl Cut {
     /// For panels of `W` and this many threads on one image.
     pub fn new<W>(g: &Geometry, isa: Isa, threads: usize, device: &DeviceInfo, blocks: Blocks) -> Self {
         let sizes = Sizes::of(device);
-        let (tile_rows, _) = tile_shape(isa.register_bytes());
-        let width = panel_width::<W>(isa);
+        let (tile_rows, _) = wide_shape(isa.register_bytes());
+        let width = wide_width::<W>(isa);
         let step = width * size_of::<W>();
         let k = g.c * g.taps();
-        // A panel in half of the first cache, a block of weights and a chunk of panels in a quarter of the second each.
-        let depths = Split::at_most(k, blocks.depth.unwrap_or(sizes.l1 / 2 / step).max(16));
+        // What stays while the other passes by (a panel, or the weights of a wide tile) in half of the first cache; a block of
+        // weights and a chunk of panels in a quarter of the second each.
+        let near = if width == panel_width::<W>(isa) { step } else { tile_rows * size_of::<W>() };
+        let depths = Split::at_most(k, blocks.depth.unwrap_or(sizes.l1 / 2 / near).max(16));
         let depth = depths.longest().max(1);
         let most = blocks.rows.unwrap_or(sizes.l2 / 4 / (depth * size_of::<W>()));
         let rows = Split::at_most(g.o, most.max(2 * tile_rows));
@@ -80,7 +86,7 @@ pub(super) unsafe fn pack_weights<T: Real>(
 ) where
     T::Wide: Computed,
 {
-    let (tile_rows, _) = tile_shape(isa.register_bytes());
+    let (tile_rows, _) = wide_shape(isa.register_bytes());
     let (first, count) = cut.rows.piece(block);
     let tiles = Split::at_most(count, tile_rows);
     for tile in 0..tiles.blocks {
@@ -143,15 +149,14 @@ struct Run {
     len: usize,
 }
 
-/// The widest panel: two vectors of sixteen lanes.
-const MOST_COLUMNS: usize = 32;
+/// The widest panel: four vectors of sixteen lanes.
+const MOST_COLUMNS: usize = 64;
 
 impl<W: Computed> LanesTask<W> for Chunk<'_, W> {
     #[inline(always)]
     fn run<S: Lanes<W>>(self, s: S) {
         let (g, cut) = (self.g, self.cut);
         let (first, count) = cut.chunks.piece(self.index);
-        let tile_rows = const { tile_of::<W, S>().0 };
         for pass in 0..cut.depths.blocks {
             let (from, depth) = cut.depths.piece(pass);
             for panel in 0..count {
@@ -161,19 +166,34 @@ impl<W: Computed> LanesTask<W> for Chunk<'_, W> {
             }
             for block in 0..cut.rows.blocks {
                 let (row, rows) = cut.rows.piece(block);
-                let split = Split::at_most(rows, tile_rows);
-                let left = Left { a: self.weights.wrapping_add(from * g.o + row * depth), rs: 1, cs: 1 };
-                for panel in 0..count {
-                    let column = (first + panel) * cut.width;
-                    let right = Right {
-                        b: self.panels.wrapping_add(panel * depth * cut.width),
-                        rs: cut.width as isize,
-                    };
-                    let target = self.target(row, column, from > 0, from + depth == cut.k);
-                    // SAFETY: weights and panel were packed for this depth, and the target lies in the result.
-                    unsafe {
-                        micro::column::<W, S, Packed>(s, split, depth, left, right, target);
-                        activate_rows(self.isa, target.c, target.rs, rows, target.columns, target.activation);
+                let split = Split::at_most(rows, const { wide_of::<W, S>().0 });
+                let left = |row: usize| Left {
+                    a: self.weights.wrapping_add(from * g.o + row * depth),
+                    rs: 1,
+                    cs: 1,
+                };
+                let right = |panel: usize| Right {
+                    b: self.panels.wrapping_add(panel * depth * cut.width),
+                    rs: cut.width as isize,
+                };
+                let target = |row: usize, panels: Range<usize>| {
+                    self.target(row, panels, from > 0, from + depth == cut.k)
+                };
+                // SAFETY: weights and panels were packed for this depth, and the targets lie in the result.
+                unsafe {
+                    if const { is_wide::<W, S>() } {
+                        for (start, rows) in (0..split.blocks).map(|i| split.piece(i)) {
+                            let row = row + start;
+                            let to = target(row, first..first + count);
+                            micro::band::<W, S, Packed>(s, rows, depth, left(row), right(0), to);
+                            activate_rows(self.isa, to.c, to.rs, rows, to.columns, to.activation);
+                        }
+                    } else {
+                        for panel in 0..count {
+                            let to = target(row, first + panel..first + panel + 1);
+                            micro::column::<W, S, Packed>(s, split, depth, left(row), right(panel), to);
+                            activate_rows(self.isa, to.c, to.rs, rows, to.columns, to.activation);
+                        }
                     }
                 }
             }
@@ -182,11 +202,13 @@ impl<W: Computed> LanesTask<W> for Chunk<'_, W> {
 }
 
 impl<W: Computed> Chunk<'_, W> {
-    fn target(&self, row: usize, column: usize, accumulate: bool, last: bool) -> Target<W> {
+    /// Where a row's results of some panels go.
+    fn target(&self, row: usize, panels: Range<usize>, accumulate: bool, last: bool) -> Target<W> {
+        let (column, end) = (panels.start * self.cut.width, panels.end * self.cut.width);
         Target {
             c: self.to.wrapping_offset(row as isize * self.apart).wrapping_add(column),
             rs: self.apart,
-            columns: self.cut.width.min(self.g.pixels() - column),
+            columns: end.min(self.g.pixels()) - column,
             accumulate,
             stream: false,
             bias: if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(row) },
@@ -203,17 +225,15 @@ impl<W: Computed> Chunk<'_, W> {
     unsafe fn pack<S: Lanes<W>>(&self, s: S, panel: usize, offsets: &[usize], to: *mut W) {
         let runs = runs(self.g, self.frame, panel * self.cut.width, self.cut.width);
         let mut to = to;
+        let vectors = const { wide_of::<W, S>().1 };
         if let [Run { from, len, .. }] = runs[..]
-            && len == 2 * S::LANES
+            && len == vectors * S::LANES
         {
             let image = self.image.wrapping_add(from);
             for &offset in offsets {
-                // SAFETY: two vectors of the row, and of the panel.
-                unsafe {
-                    let at = image.add(offset);
-                    let (a, b) = (s.load(at), s.load(at.add(S::LANES)));
-                    s.store(to, a);
-                    s.store(to.add(S::LANES), b);
+                for i in 0..vectors {
+                    // SAFETY: so many vectors of the row, and of the panel.
+                    unsafe { s.store(to.add(i * S::LANES), s.load(image.add(offset + i * S::LANES))) };
                 }
                 to = to.wrapping_add(self.cut.width);
             }

@@ -13,7 +13,7 @@ use super::{Kept, KeptForm};
 use crate::backends::cpu::real::Real;
 use crate::device::Device;
 use crate::error::Result;
-use crate::ops::matmul::cpu_micro::tile_shape;
+use crate::ops::matmul::cpu_micro::wide_shape;
 use crate::ops::matmul::cpu_problem::Real as Computed;
 use crate::ops::matmul::plan::Blocks;
 use crate::runtime::Runtime;
@@ -104,7 +104,7 @@ where
 {
     let device = runtime.device();
     let cut = Cut::new::<T::Wide>(g, kept.isa, 1, device.info(), Blocks::default());
-    let rows = tile_shape(kept.isa.register_bytes()).0 * cut.k;
+    let rows = wide_shape(kept.isa.register_bytes()).0 * cut.k;
     let mut row = device.scratch(rows * size_of::<T::Wide>())?;
     let row = row.as_mut_ptr().cast::<T::Wide>();
     let (w, to) = (weights.first().cast::<T>(), out.view_mut()?.first().cast::<T::Wide>());

@@ -14,7 +14,7 @@ use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::Isa;
 use crate::device::{Device, DeviceInfo};
 use crate::hash::source_hash;
-use crate::ops::matmul::cpu_micro::tile_shape;
+use crate::ops::matmul::cpu_micro::wide_shape;
 use crate::ops::matmul::cpu_problem::{Real as Computed, Shared};
 use crate::ops::matmul::plan::{Blocks, blocks_around};
 use crate::ops::{
@@ -92,7 +92,7 @@ impl Kernel for ImplicitGemm {
             _ => Cut::new::<f32>(&g, self.isa, 1, device, none),
         };
         let own = (cut.rows.longest(), cut.chunks.longest() * cut.width, cut.depths.longest());
-        let tile = (tile_shape(self.isa.register_bytes()).0, cut.width);
+        let tile = (wide_shape(self.isa.register_bytes()).0, cut.width);
         let mut blocks = blocks_around(own, (g.o, g.pixels(), cut.k), tile);
         if attributes(workload).kept.is_some() {
             // Kept weights were packed with the cut's own blocks of rows and steps.
@@ -180,7 +180,7 @@ impl Plan {
         Self {
             offsets: line((cut.k * size_of::<usize>()).div_ceil(size_of::<T::Wide>())),
             weights: line(cut.weights(g)),
-            gathered: line(tile_shape(isa.register_bytes()).0 * cut.k),
+            gathered: line(wide_shape(isa.register_bytes()).0 * cut.k),
             panels: line(cut.panels()),
             cut,
             share,

@@ -61,6 +61,8 @@ fn layers_of_every_kind_and_type() {
         (&[2, 3, 20, 21], &[8, 3, 7, 7], o().stride(2).padding(3)),
         (&[2, 5, 9, 30], &[7, 5, 3, 3], o().padding(1)),
         (&[1, 40, 14, 14], &[13, 40, 3, 3], o().padding(1)),
+        (&[1, 5, 9, 19], &[50, 5, 3, 3], o().padding(1)),
+        (&[1, 130, 5, 14], &[70, 130, 3, 3], o().padding(1)),
         (&[1, 4, 5, 6], &[9, 4, 1, 1], o()),
         (&[2, 4, 7, 9], &[9, 4, 1, 1], o().stride(2)),
         (&[1, 6, 9, 17], &[6, 1, 3, 3], o().padding(1).groups(6)),
@@ -274,5 +276,19 @@ fn kernels_of_one_element_keep_panels() {
         let forced = rt.with_kernel(kernel).unwrap();
         let found = forced.conv_packed(x, &packed, &options).unwrap();
         assert_eq!(found.to_vec::<f64>().unwrap(), wanted, "{kernel}");
+    }
+}
+
+#[test]
+fn results_away_from_their_neighbours_cost_the_direct_kernels_more() {
+    let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+    let (shape, weights, o) = ([1, 16, 16, 16], [16, 16, 3, 3], ConvOptions::new);
+    let first = ask(&rt, DType::F32, false, &shape, &weights, &o().padding(1));
+    let last = ask(&rt, DType::F32, false, &shape, &weights, &o().padding(1).channels_last());
+    let info = rt.device().info();
+    for kernel in KERNELS.iter().filter(|k| k.name().ends_with("_direct") && k.supports(&first, info).is_ok())
+    {
+        let [first, last] = [&first, &last].map(|w| kernel.cost(w, &Parameters::new(), info).operations);
+        assert!(first > last, "{}: {first} with channels first, {last} with channels last", kernel.name());
     }
 }

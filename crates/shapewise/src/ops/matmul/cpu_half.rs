@@ -105,7 +105,7 @@ impl Plan {
         let count = g.n.div_ceil(width);
         let panel = (g.k * width).max(1);
         let batch = (BATCH_BYTES / size_of::<f32>() / panel).clamp(1, count.div_ceil(threads).max(1));
-        let own = (batch * g.k * width + panels::sums(width)).next_multiple_of(16);
+        let own = (batch * g.k * width + panels::sums::<f32>(isa)).next_multiple_of(16);
         Self { groups, width, batch, threads, left: (g.m * g.k).next_multiple_of(16), own }
     }
 
@@ -207,7 +207,7 @@ impl<T: Stored<Wide = f32>> StoredTask<T> for Columns<'_, T> {
                 // SAFETY: the columns exist, and the scratch has room for a batch of panels.
                 unsafe { panels::pack::<T, f32, S>(s, &part, place(panel), plan.width) };
             }
-            for block in 0..self.left.blocks().blocks {
+            for block in 0..self.left.blocks::<S>().blocks {
                 for panel in 0..panels {
                     let out = out.from(0, first + panel * plan.width);
                     // SAFETY: the panel was packed, and the results exist.
@@ -234,7 +234,7 @@ fn cost(workload: &Workload, threads: usize, device: &DeviceInfo, isa: Isa) -> C
     let plan = Plan::new(&g, isa, threads);
     let many = products.count as f64;
     let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
-    let lanes = plan.width as f64 / 2.0;
+    let lanes = (isa.register_bytes() / size_of::<f32>()) as f64;
     let panels = g.n.div_ceil(plan.width);
     let columns = (panels * plan.width) as f64;
     // Sums, then what widening and packing take: a vector in and out where elements of a step are neighbours, one

@@ -9,32 +9,43 @@
 use super::cpu_problem::Split;
 use super::cpu_stored::{Reads, Stored};
 use super::cpu_stream::{Out, Sums, finish};
-use super::cpu_stream_outer::{Tile, VECTORS, group};
-use crate::backends::cpu::simd::{Isa, Lanes};
+use super::cpu_stream_outer::{Tile, group};
+use crate::backends::cpu::real::prefetch;
+use crate::backends::cpu::simd::{Float, Isa, Lanes};
 
-/// Steps of a panel that stay in the first-level cache while the rows pass by.
-const STEPS: usize = 256;
-/// Rows whose sums are kept at once.
-const ROWS: usize = 96;
+/// Vectors of a panel that stay in the first-level cache while the rows pass by.
+const NEAR: usize = 512;
+/// The same beside few rows, which wait for memory: the next vectors are on their way meanwhile.
+const NEXT: usize = 128;
+/// Groups of rows that are few.
+const FEW: usize = 2;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Vectors of sums that are kept at once.
+const SUMS: usize = 192;
+
+/// Vectors of columns in a panel.
+const fn vectors(register_bytes: usize) -> usize {
+    if register_bytes == 64 { 4 } else { 2 }
+}
 
 /// Columns of a panel on this instruction set.
 pub(super) fn width<T>(isa: Isa) -> usize {
-    VECTORS * isa.register_bytes() / size_of::<T>()
+    vectors(isa.register_bytes()) * isa.register_bytes() / size_of::<T>()
 }
 
 /// The most rows in a group: as many sums as the registers hold beside the operands.
 pub(super) const fn group_rows(register_bytes: usize) -> usize {
     match register_bytes {
-        64 => 8,
-        32 => 6,
+        32 | 64 => 6,
         _ if cfg!(target_arch = "aarch64") => 8,
         _ => 4,
     }
 }
 
 /// Elements of scratch for the sums of some rows with one panel.
-pub(super) const fn sums(width: usize) -> usize {
-    ROWS * width
+pub(super) fn sums<T>(isa: Isa) -> usize {
+    SUMS * isa.register_bytes() / size_of::<T>()
 }
 
 /// The left operand, packed in groups of rows: group after group, in each all steps, its rows side by side.
@@ -45,10 +56,11 @@ pub(super) struct Left<T> {
     pub groups: Split,
 }
 
-impl<T> Left<T> {
-    /// Blocks of groups with at most [`ROWS`] rows.
-    pub fn blocks(&self) -> Split {
-        Split::at_most(self.groups.blocks, (ROWS / self.groups.longest().max(1)).max(1))
+impl<T: Float> Left<T> {
+    /// Blocks of groups with at most [`SUMS`] vectors of sums.
+    pub fn blocks<S: Lanes<T>>(&self) -> Split {
+        let rows = const { SUMS / vectors(S::LANES * size_of::<T>()) };
+        Split::at_most(self.groups.blocks, (rows / self.groups.longest().max(1)).max(1))
     }
 }
 
@@ -70,18 +82,37 @@ pub(super) unsafe fn multiply<W, C, S>(
     C: Stored<Wide = W::Wide>,
     S: Reads<W> + Reads<C>,
 {
-    let width = VECTORS * <S as Lanes<W::Wide>>::LANES;
-    let (start, count) = left.blocks().piece(block);
+    let lanes = <S as Lanes<W::Wide>>::LANES;
+    let most = const { vectors(<S as Lanes<W::Wide>>::LANES * size_of::<W::Wide>()) };
+    // Few columns are not worth a whole panel.
+    let vectors = if columns <= 2 * lanes { 2 } else { most };
+    let (pitch, width) = (most * lanes, vectors * lanes);
+    let (start, count) = left.blocks::<S>().piece(block);
     let first = left.groups.piece(start).0;
+    let near = if left.groups.blocks > FEW { NEAR } else { NEXT } / most;
     let mut p = 0;
     loop {
-        let tile =
-            Tile { at: panel.wrapping_add(p * width), rs: width as isize, steps: STEPS.min(left.k - p) };
+        let at = panel.wrapping_add(p * pitch);
+        let tile = Tile { at, rs: pitch as isize, steps: near.min(left.k - p) };
+        // One stream alone comes slowly: prefetchers stop at the end of every page.
+        if block == 0 {
+            let next = at.wrapping_add(near * pitch).cast::<u8>();
+            for line in (0..near * pitch * size_of::<W>()).step_by(LINE) {
+                prefetch(next.wrapping_add(line));
+            }
+        }
         for g in start..start + count {
             let (row, size) = left.groups.piece(g);
             let x = left.at.wrapping_add(row * left.k + p * size);
             // SAFETY: the group has packed rows and sums.
-            unsafe { sized::<W, S>(s, &tile, size, x, scratch.wrapping_add((row - first) * width), p == 0) };
+            unsafe {
+                let sums = scratch.wrapping_add((row - first) * width);
+                if most > 2 && vectors > 2 {
+                    sized::<W, S, 4>(s, &tile, size, x, sums, p == 0);
+                } else {
+                    sized::<W, S, 2>(s, &tile, size, x, sums, p == 0);
+                }
+            }
         }
         p += tile.steps;
         if p >= left.k {
@@ -96,7 +127,7 @@ pub(super) unsafe fn multiply<W, C, S>(
 
 /// One group of so many rows.
 #[inline(always)]
-unsafe fn sized<W: Stored, S: Reads<W>>(
+unsafe fn sized<W: Stored, S: Reads<W>, const V: usize>(
     s: S,
     tile: &Tile<W>,
     rows: usize,
@@ -109,7 +140,7 @@ unsafe fn sized<W: Stored, S: Reads<W>>(
         ($($rows:literal)*) => {
             match rows {
                 // SAFETY: the caller's promise, for this number of rows.
-                $($rows if $rows <= most => unsafe { group::<W, S, $rows, VECTORS>(s, tile, x, sums, first) },)*
+                $($rows if $rows <= most => unsafe { group::<W, S, $rows, V>(s, tile, x, sums, first) },)*
                 _ => debug_assert!(rows == 0, "a group of {rows} rows"),
             }
         };

@@ -80,8 +80,8 @@ impl Sizes {
     }
 
     /// Elements of scratch: the packed rows, and sums for every thread.
-    fn scratch(&self, threads: usize) -> usize {
-        (self.m * self.k).next_multiple_of(16) + threads * panels::sums(self.width)
+    fn scratch<T>(&self, isa: Isa, threads: usize) -> usize {
+        (self.m * self.k).next_multiple_of(16) + threads * panels::sums::<T>(isa)
     }
 }
 
@@ -119,7 +119,7 @@ impl Kernel for Prepacked {
         let (m, k, columns) = (sizes.m as f64, sizes.k as f64, (count * sizes.width) as f64);
         let stored = workload.inputs()[1].dtype.size() as f64;
         // Sums, packing of the rows, and a widening and a shift for every vector of 16-bit panels.
-        let lanes = sizes.width as f64 / 2.0;
+        let lanes = self.isa.register_bytes() as f64 / size;
         let converting = if stored < size { 2.0 * groups * k * columns / lanes } else { 0.0 };
         let vectors = m * columns * k / lanes + 2.0 * m * k + converting;
         let panels = stored * k * columns;
@@ -133,7 +133,12 @@ impl Kernel for Prepacked {
         };
         let unit = ComputeUnit { dtype: wide, isa: Some(self.isa) };
         let threads = parameters.threads();
-        let scratch = sizes.scratch(threads) * wide.size();
+        let scratch = if wide == DType::F64 {
+            sizes.scratch::<f64>(self.isa, threads)
+        } else {
+            sizes.scratch::<f32>(self.isa, threads)
+        };
+        let scratch = scratch * wide.size();
         Cost { scratch, ..Cost::new(vectors * 2.0 * lanes, unit, traffic) }.split(threads, count)
     }
 
@@ -167,7 +172,8 @@ impl Prepacked {
         }
         let pool = call.cpu().threads();
         let threads = call.parameters.threads().min(pool.threads());
-        let memory = call.cpu().scratch(sizes.scratch(threads) * size_of::<W::Wide>())?;
+        let memory =
+            call.cpu().scratch(sizes.scratch::<W::Wide>(self.isa, threads) * size_of::<W::Wide>())?;
         let memory = Shared(memory.as_ptr().cast_mut().cast::<W::Wide>());
         let (a, c) = (&call.inputs[0], &call.outputs[0]);
         let groups = sizes.groups(self.isa);
@@ -194,7 +200,7 @@ impl Prepacked {
         let next = AtomicUsize::new(0);
         let own = (sizes.m * sizes.k).next_multiple_of(16);
         pool.run(threads, threads, &|worker| {
-            let sums = memory.at(own + worker * panels::sums(sizes.width));
+            let sums = memory.at(own + worker * panels::sums::<W::Wide>(self.isa));
             run(self.isa, Columns { job: &job, next: &next, sums });
         });
         Ok(())
@@ -248,7 +254,7 @@ fn columns<W: Stored, C: Stored<Wide = W::Wide>, S: Reads<W> + Reads<C>>(s: S, t
         }
         let at = panels.wrapping_add(first * sizes.k);
         let (out, columns) = (out.from(0, first), sizes.width.min(sizes.n - first));
-        for block in 0..left.blocks().blocks {
+        for block in 0..left.blocks::<S>().blocks {
             // SAFETY: the panel and the packed rows exist, the results are this thread's, and so are the sums.
             unsafe { panels::multiply::<W, C, S>(s, at, left, block, &out, columns, task.sums) };
         }

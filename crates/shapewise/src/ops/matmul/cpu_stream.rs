@@ -149,7 +149,8 @@ pub(super) unsafe fn stream<W: Stored>(
         let (first, end) = (tile * plan.width, ((tile + tiles) * plan.width).min(g.n));
         let part = g.part(0, g.m, first.min(g.n), end.saturating_sub(first));
         let shared = &shared;
-        W::run(isa, Part { g: part, plan, rows: shared.rows, sums: shared.sums.wrapping_add(i * plan.sums) });
+        let sums = shared.sums.wrapping_add(i * plan.sums);
+        Part { isa, g: part, plan, rows: shared.rows, sums }.compute();
     });
 }
 
@@ -160,44 +161,54 @@ struct Shared<T> {
 // SAFETY: the rows are only read, and each part has its own sums.
 unsafe impl<T: Sync> Sync for Shared<T> {}
 
-/// Some columns of the result.
+/// Some columns of the result. Each walk, each number of rows and the end are functions of their own: compilers take minutes for
+/// one that holds them all.
 struct Part<'a, W: Stored> {
+    isa: Isa,
     g: Gemm<W>,
     plan: &'a Plan,
     rows: Rows<W::Wide>,
     sums: *mut W::Wide,
 }
 
-impl<W: Stored> StoredTask<W> for Part<'_, W> {
-    #[inline(always)]
-    fn run<S: Reads<W> + Reads<W::Wide>>(self, s: S) {
-        let (g, plan) = (&self.g, self.plan);
+impl<W: Stored> Part<'_, W> {
+    fn compute(&self) {
+        let (isa, g, plan, rows) = (self.isa, &self.g, self.plan, self.rows);
         let mut column = 0;
         while column < g.n {
             let pass = g.part(0, g.m, column, plan.pass.min(g.n - column));
             let w = Matrix { at: pass.b, rs: g.b_rs, cs: g.b_cs, k: g.k, columns: pass.n };
             let sums = Sums { at: self.sums, rows: g.m, width: plan.width };
             let out = Out::of(&pass);
-            // SAFETY: the plan gave the rows, and room for the sums of a pass and of a few columns.
-            unsafe {
-                match plan.walk {
-                    Walk::Outer => {
-                        outer::outer::<W, S>(s, &w, self.rows.at, &sums);
-                        finish::<W, S>(s, &sums, &out, pass.n);
-                    }
-                    Walk::Dot => {
-                        let waiting = dot::partial_sums(g.m, g.k, plan.lanes);
-                        let partial = self.sums.wrapping_add(plan.sums - waiting);
-                        let result = out.epilogue.is_nothing().then_some((out.c, out.rs, out.cs));
-                        dot::dot::<W, S>(s, &w, &self.rows, &dot::Place { sums, result }, partial);
-                        if result.is_none() {
-                            finish::<W, S>(s, &sums, &out, pass.n);
-                        }
-                    }
+            let result = out.epilogue.is_nothing().then_some((out.c, out.rs, out.cs));
+            match plan.walk {
+                Walk::Outer => W::run(isa, outer::Outer { w, rows: rows.at, sums }),
+                Walk::Dot => {
+                    let waiting = dot::partial_sums(g.m, g.k, plan.lanes);
+                    let partial = self.sums.wrapping_add(plan.sums - waiting);
+                    dot::Job { w, rows, place: dot::Place { sums, result }, partial }.run(isa);
                 }
+            }
+            if plan.walk == Walk::Outer || result.is_none() {
+                W::run(isa, Finish { sums, out, columns: pass.n });
             }
             column += pass.n;
         }
+    }
+}
+
+/// The end of some columns.
+struct Finish<W: Stored> {
+    sums: Sums<W::Wide>,
+    out: Out<W>,
+    columns: usize,
+}
+
+impl<W: Stored> StoredTask<W> for Finish<W> {
+    #[inline(always)]
+    fn run<S: Reads<W> + Reads<W::Wide>>(self, s: S) {
+        // SAFETY: whoever made the task has the sums of these columns, and room for their results.
+        unsafe { finish::<W, S>(s, &self.sums, &self.out, self.columns) };
     }
 }
 

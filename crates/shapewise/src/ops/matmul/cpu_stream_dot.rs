@@ -3,9 +3,9 @@
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use super::cpu_problem::Split;
-use super::cpu_stored::{Reads, Stored};
+use super::cpu_stored::{Reads, Stored, StoredTask};
 use super::cpu_stream::{Matrix, Rows, Sums};
-use crate::backends::cpu::simd::Float;
+use crate::backends::cpu::simd::{Float, Isa};
 
 /// Vectors of a column that several rows are multiplied with before the next ones come: the block of a few columns and that of
 /// the rows stay in the first-level cache.
@@ -63,49 +63,51 @@ impl<W: Stored> Place<W> {
     }
 }
 
-/// Sums of all columns of `w`.
-///
-/// # Safety
-/// The matrix and the rows can be read, and both are contiguous along the steps; the sums have room, and `partial` has
-/// [`partial_sums`] elements.
-#[inline(always)]
-pub(super) unsafe fn dot<W: Stored, S: Reads<W>>(
-    s: S,
-    w: &Matrix<W>,
-    rows: &Rows<W::Wide>,
-    place: &Place<W>,
-    partial: *mut W::Wide,
-) {
-    let job = Job { w, rows, place, partial };
-    let mut column = 0;
-    while column < w.columns {
-        let left = w.columns - column;
-        // SAFETY: as many columns are left as each arm reads.
-        column += unsafe {
-            match (tile(rows.m), left) {
-                ((1, _), 8..) => job.all_rows::<S, 1, 8>(s, column),
-                ((1, _), 4..) => job.all_rows::<S, 1, 4>(s, column),
-                ((2, _), 6..) => job.all_rows::<S, 2, 6>(s, column),
-                ((2, _), 4..) => job.all_rows::<S, 2, 4>(s, column),
-                ((3, _), 4..) => job.all_rows::<S, 3, 4>(s, column),
-                ((1, _), _) => job.all_rows::<S, 1, 1>(s, column),
-                ((2, _), 2..) => job.all_rows::<S, 2, 2>(s, column),
-                (_, 3..) => job.all_rows::<S, 4, 3>(s, column),
-                (_, 2) => job.all_rows::<S, 4, 2>(s, column),
-                (_, _) => job.all_rows::<S, 4, 1>(s, column),
-            }
-        };
+/// Sums of all columns of a matrix that can be read, as the rows can, both contiguous along the steps: the sums have room, and
+/// `partial` has [`partial_sums`] elements.
+#[derive(Clone, Copy)]
+pub(super) struct Job<W: Stored> {
+    pub w: Matrix<W>,
+    pub rows: Rows<W::Wide>,
+    pub place: Place<W>,
+    pub partial: *mut W::Wide,
+}
+
+/// The same with at most `R` rows at once.
+struct Tiled<W: Stored, const R: usize>(Job<W>);
+
+impl<W: Stored, const R: usize> StoredTask<W> for Tiled<W, R> {
+    #[inline(always)]
+    fn run<S: Reads<W> + Reads<W::Wide>>(self, s: S) {
+        let job = &self.0;
+        let mut column = 0;
+        while column < job.w.columns {
+            let left = job.w.columns - column;
+            // SAFETY: as many columns are left as each arm reads.
+            column += unsafe {
+                match left {
+                    8.. if const { R == 1 } => job.all_rows::<S, R, 8>(s, column),
+                    6.. if const { R == 2 } => job.all_rows::<S, R, 6>(s, column),
+                    4.. if const { R <= 3 } => job.all_rows::<S, R, 4>(s, column),
+                    3.. if const { R >= 3 } => job.all_rows::<S, R, 3>(s, column),
+                    2.. if const { R >= 2 } => job.all_rows::<S, R, 2>(s, column),
+                    _ => job.all_rows::<S, R, 1>(s, column),
+                }
+            };
+        }
     }
 }
 
-struct Job<'a, W: Stored> {
-    w: &'a Matrix<W>,
-    rows: &'a Rows<W::Wide>,
-    place: &'a Place<W>,
-    partial: *mut W::Wide,
-}
+impl<W: Stored> Job<W> {
+    pub fn run(self, isa: Isa) {
+        match tile(self.rows.m).0 {
+            1 => W::run(isa, Tiled::<W, 1>(self)),
+            2 => W::run(isa, Tiled::<W, 2>(self)),
+            3 => W::run(isa, Tiled::<W, 3>(self)),
+            _ => W::run(isa, Tiled::<W, 4>(self)),
+        }
+    }
 
-impl<W: Stored> Job<'_, W> {
     /// All rows, up to `R` at a time, times `C` columns, block by block.
     #[inline(always)]
     unsafe fn all_rows<S: Reads<W>, const R: usize, const C: usize>(&self, s: S, column: usize) -> usize {
@@ -114,13 +116,15 @@ impl<W: Stored> Job<'_, W> {
         while p < self.w.k {
             let steps = (BLOCK * S::LANES).min(self.w.k - p);
             for (row, count) in (0..groups.blocks).map(|g| groups.piece(g)) {
+                // Tiles are chosen so that groups are never shorter by more than one row.
                 // SAFETY: the caller's promise, for these rows.
                 unsafe {
                     match count {
-                        4 if R >= 4 => self.pass::<S, 4, C>(s, p, steps, row, column),
-                        3 if R >= 3 => self.pass::<S, 3, C>(s, p, steps, row, column),
-                        2 if R >= 2 => self.pass::<S, 2, C>(s, p, steps, row, column),
-                        _ => self.pass::<S, 1, C>(s, p, steps, row, column),
+                        4 if const { R == 4 } => self.pass::<S, 4, C>(s, p, steps, row, column),
+                        3 if const { R >= 3 } => self.pass::<S, 3, C>(s, p, steps, row, column),
+                        2 if const { R == 2 || R == 3 } => self.pass::<S, 2, C>(s, p, steps, row, column),
+                        1 if const { R == 1 } => self.pass::<S, 1, C>(s, p, steps, row, column),
+                        _ => unreachable!("{count} rows in groups of {R}"),
                     }
                 }
             }

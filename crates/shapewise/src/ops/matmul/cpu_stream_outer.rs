@@ -3,7 +3,7 @@
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use super::cpu_problem::Split;
-use super::cpu_stored::{Reads, Stored};
+use super::cpu_stored::{Reads, Stored, StoredTask};
 use super::cpu_stream::{Matrix, Rows, Sums};
 use crate::backends::cpu::simd::Float;
 
@@ -39,17 +39,23 @@ pub(super) unsafe fn pack<W: Stored>(rows: &Rows<W>, most: usize, mut to: *mut W
     }
 }
 
-/// Sums of all columns of `w`.
-///
-/// # Safety
-/// The matrix can be read; `rows` was made by [`pack`]; the sums have room for whole tiles.
+/// Sums of all columns of a matrix that can be read: `rows` was made by [`pack`], and the sums have room for whole tiles.
+pub(super) struct Outer<W: Stored> {
+    pub w: Matrix<W>,
+    pub rows: *const W::Wide,
+    pub sums: Sums<W::Wide>,
+}
+
+impl<W: Stored> StoredTask<W> for Outer<W> {
+    #[inline(always)]
+    fn run<S: Reads<W> + Reads<W::Wide>>(self, s: S) {
+        // SAFETY: what the task is made of.
+        unsafe { outer::<W, S>(s, &self.w, self.rows, &self.sums) };
+    }
+}
+
 #[inline(always)]
-pub(super) unsafe fn outer<W: Stored, S: Reads<W>>(
-    s: S,
-    w: &Matrix<W>,
-    rows: *const W::Wide,
-    sums: &Sums<W::Wide>,
-) {
+unsafe fn outer<W: Stored, S: Reads<W>>(s: S, w: &Matrix<W>, rows: *const W::Wide, sums: &Sums<W::Wide>) {
     let mut gathered = [W::NIL; GATHERED];
     // A single tile needs no company: its sums can stay in registers all the way.
     let direct = w.cs == 1 && w.columns == sums.width;
