@@ -46,17 +46,20 @@ impl Cut {
         let width = wide_width::<W>(isa);
         let step = width * size_of::<W>();
         let k = g.c * g.taps();
-        // What stays while the other passes by (a panel, or the weights of a wide tile) in half of the first cache; a block of
-        // weights and a chunk of panels in a quarter of the second each.
-        let near = if width == panel_width::<W>(isa) { step } else { tile_rows * size_of::<W>() };
-        let depths = Split::at_most(k, blocks.depth.unwrap_or(sizes.l1 / 2 / near).max(16));
+        // A panel in half of the first cache, a block of weights and a chunk of panels in a quarter of the second each. Of wide tiles, the
+        // weights are near while panels pass by: a quarter of the first cache for them, half of the second for the panels.
+        let wide = width != panel_width::<W>(isa);
+        let near = if wide { sizes.l1 / 4 / (tile_rows * size_of::<W>()) } else { sizes.l1 / 2 / step };
+        let depths = Split::at_most(k, blocks.depth.unwrap_or(near).max(16));
         let depth = depths.longest().max(1);
         let most = blocks.rows.unwrap_or(sizes.l2 / 4 / (depth * size_of::<W>()));
         let rows = Split::at_most(g.o, most.max(2 * tile_rows));
         let panels = g.pixels().div_ceil(width);
-        let own = sizes.l2 / 4 / (depth * step);
+        let own = sizes.l2 / if wide { 2 } else { 4 } / (depth * step);
         let most = blocks.columns.map_or(own, |columns| columns / width).max(1);
-        let chunks = Split::into(panels, panels.div_ceil(most).max(panels.min(4 * threads)));
+        // Every chunk reads all weights, so that one thread takes no more of them than it must.
+        let several = if threads == 1 { 1 } else { panels.min(4 * threads) };
+        let chunks = Split::into(panels, panels.div_ceil(most).max(several));
         Self { k, depths, rows, width, chunks }
     }
 

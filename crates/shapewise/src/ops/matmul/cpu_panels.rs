@@ -10,17 +10,10 @@ use super::cpu_problem::Split;
 use super::cpu_stored::{Reads, Stored};
 use super::cpu_stream::{Out, Sums, finish};
 use super::cpu_stream_outer::{Tile, group};
-use crate::backends::cpu::real::prefetch;
 use crate::backends::cpu::simd::{Float, Isa, Lanes};
 
 /// Vectors of a panel that stay in the first-level cache while the rows pass by.
 const NEAR: usize = 512;
-/// The same beside few rows, which wait for memory: the next vectors are on their way meanwhile.
-const NEXT: usize = 128;
-/// Groups of rows that are few.
-const FEW: usize = 2;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 /// Vectors of sums that are kept at once.
 const SUMS: usize = 192;
 
@@ -89,18 +82,10 @@ pub(super) unsafe fn multiply<W, C, S>(
     let (pitch, width) = (most * lanes, vectors * lanes);
     let (start, count) = left.blocks::<S>().piece(block);
     let first = left.groups.piece(start).0;
-    let near = if left.groups.blocks > FEW { NEAR } else { NEXT } / most;
     let mut p = 0;
     loop {
         let at = panel.wrapping_add(p * pitch);
-        let tile = Tile { at, rs: pitch as isize, steps: near.min(left.k - p) };
-        // One stream alone comes slowly: prefetchers stop at the end of every page.
-        if block == 0 {
-            let next = at.wrapping_add(near * pitch).cast::<u8>();
-            for line in (0..near * pitch * size_of::<W>()).step_by(LINE) {
-                prefetch(next.wrapping_add(line));
-            }
-        }
+        let tile = Tile { at, rs: pitch as isize, steps: (NEAR / most).min(left.k - p) };
         for g in start..start + count {
             let (row, size) = left.groups.piece(g);
             let x = left.at.wrapping_add(row * left.k + p * size);
