@@ -47,6 +47,7 @@ pub(super) struct Sums<W> {
 }
 
 /// What one thread computes at a time.
+#[derive(Clone, Copy)]
 pub(super) struct Block<'a, W> {
     pub problem: &'a Problem,
     pub scores: Scores<W>,
@@ -100,6 +101,12 @@ impl<W: Real> Block<'_, W> {
             }
             // SAFETY: the buffers have the sizes of the plan; panels are packed for all keys.
             unsafe {
+                if const { is_wide::<W, S>() } {
+                    for (row, rows) in (0..tiles.blocks).map(|i| tiles.piece(i)) {
+                        self.band(row, rows).wide_keys(s, from, keys, each);
+                    }
+                    continue;
+                }
                 self.products(s, tiles, from, keys);
                 weigh(s, p, &self.scores, from, keys, Some(self.sums));
                 if each {
@@ -107,6 +114,48 @@ impl<W: Real> Block<'_, W> {
                 } else {
                     self.add_values(s, tiles, from, keys);
                 }
+            }
+        }
+    }
+
+    /// A few of the queries; the scores of all such bands have one place, which stays in the first-level cache.
+    #[inline(always)]
+    fn band(&self, row: usize, rows: usize) -> Self {
+        let Scores { maxima, totals, mask, mask_pitch, first, .. } = self.scores;
+        let scores = Scores {
+            first: first + row,
+            rows,
+            maxima: maxima.wrapping_add(row),
+            totals: totals.wrapping_add(row),
+            mask: if mask.is_null() { mask } else { mask.wrapping_add(row * mask_pitch) },
+            ..self.scores
+        };
+        let sums = Sums { at: self.sums.at.wrapping_add(row * self.sums.columns), ..self.sums };
+        Self { scores, sums, q: self.q.wrapping_add(row * self.problem.dim), ..*self }
+    }
+
+    /// Weights and values of a block of keys for queries that fit one wide tile: keys and values pass by.
+    #[inline(always)]
+    unsafe fn wide_keys<S: Lanes<W>>(&self, s: S, from: usize, keys: usize, each: bool) {
+        let (p, rows, pitch) = (self.problem, self.scores.rows, self.scores.pitch);
+        let width = const { wide_of::<W, S>() }.1 * S::LANES;
+        let left = Left { a: self.q.cast_const(), rs: 1, cs: 1 };
+        let right = Right { b: self.k.wrapping_add(from * p.dim), rs: width as isize };
+        let target = whole(self.scores.at, pitch, keys.next_multiple_of(S::LANES), false);
+        // SAFETY: the panels have `dim` steps for every key, the scores a place for every whole vector, the sums all columns of whole panels.
+        unsafe {
+            band::<W, S, Packed>(s, rows, p.dim, left, right, target);
+            weigh(s, p, &self.scores, from, keys, Some(self.sums));
+            if each {
+                return self.add_each(from, keys);
+            }
+            let left = Left { a: self.scores.at.cast_const(), rs: pitch as isize, cs: 1 };
+            for done in (0..p.value_dim).step_by(width) {
+                let columns = (p.value_dim - done).min(width).next_multiple_of(S::LANES);
+                let right =
+                    Right { b: self.v.wrapping_add(done * p.keys + from * width), rs: width as isize };
+                let target = whole(self.sums.at.wrapping_add(done), self.sums.columns, columns, from > 0);
+                band::<W, S, InPlace>(s, rows, keys, left, right, target);
             }
         }
     }
@@ -130,20 +179,9 @@ impl<W: Real> Block<'_, W> {
     /// The products of all queries with the keys of a block, padded to whole panels.
     #[inline(always)]
     unsafe fn products<S: Lanes<W>>(&self, s: S, tiles: Split, from: usize, keys: usize) {
-        let width = const { wide_of::<W, S>() }.1 * S::LANES;
+        let width = const { tile_of::<W, S>() }.1 * S::LANES;
         let dim = self.problem.dim;
         let left = Left { a: self.q.cast_const(), rs: 1, cs: 1 };
-        if const { is_wide::<W, S>() } {
-            let right = Right { b: self.k.wrapping_add(from * dim), rs: width as isize };
-            for (row, rows) in (0..tiles.blocks).map(|i| tiles.piece(i)) {
-                let left = Left { a: left.a.wrapping_add(row * dim), ..left };
-                let to = self.scores.at.wrapping_add(row * self.scores.pitch);
-                let target = whole(to, self.scores.pitch, keys.next_multiple_of(S::LANES), false);
-                // SAFETY: the panels have `dim` steps, the scores a place for every whole panel.
-                unsafe { band::<W, S, Packed>(s, rows, dim, left, right, target) };
-            }
-            return;
-        }
         for panel in 0..keys.div_ceil(width) {
             let right = Right { b: self.k.wrapping_add((from + panel * width) * dim), rs: width as isize };
             let target = whole(self.scores.at.wrapping_add(panel * width), self.scores.pitch, width, false);
@@ -157,10 +195,6 @@ impl<W: Real> Block<'_, W> {
     unsafe fn add_values<S: Lanes<W>>(&self, s: S, tiles: Split, from: usize, keys: usize) {
         let (width, p) = (const { tile_of::<W, S>() }.1 * S::LANES, self.problem);
         let left = Left { a: self.scores.at.cast_const(), rs: self.scores.pitch as isize, cs: 1 };
-        if const { is_wide::<W, S>() } {
-            // SAFETY: the caller's promise.
-            return unsafe { self.add_wide(s, tiles, left, from, keys) };
-        }
         let mut done = 0;
         while done < p.value_dim {
             // A last panel of few columns is computed as one vector.
@@ -171,24 +205,6 @@ impl<W: Real> Block<'_, W> {
             // SAFETY: the panel has these keys, the sums all columns of whole panels.
             unsafe { column::<W, S, InPlace>(s, tiles, keys, left, right, target) };
             done += width;
-        }
-    }
-
-    /// The same in wide tiles: weights of a few queries stay near while the values pass by.
-    #[inline(always)]
-    unsafe fn add_wide<S: Lanes<W>>(&self, s: S, tiles: Split, left: Left<W>, from: usize, keys: usize) {
-        let (width, p) = (const { wide_of::<W, S>() }.1 * S::LANES, self.problem);
-        for (row, rows) in (0..tiles.blocks).map(|i| tiles.piece(i)) {
-            let left = Left { a: left.a.wrapping_offset(row as isize * left.rs), ..left };
-            for done in (0..p.value_dim).step_by(width) {
-                let columns = (p.value_dim - done).min(width).next_multiple_of(S::LANES);
-                let right =
-                    Right { b: self.v.wrapping_add(done * p.keys + from * width), rs: width as isize };
-                let to = self.sums.at.wrapping_add(row * self.sums.columns + done);
-                let target = whole(to, self.sums.columns, columns, from > 0);
-                // SAFETY: the panel has these keys, the sums all columns of whole panels.
-                unsafe { band::<W, S, InPlace>(s, rows, keys, left, right, target) };
-            }
         }
     }
 
