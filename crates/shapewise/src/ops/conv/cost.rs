@@ -35,7 +35,7 @@ fn steps(isa: Isa) -> f64 {
     if cfg!(target_arch = "x86_64") && isa == Isa::Portable { 1.5 } else { 1.0 }
 }
 
-/// Multiply-adds in the time of a result that is written away from its neighbours: one core of an Ice Lake takes 4 to 7 ns for it.
+/// Multiply-adds in the time of a result that is written away from its neighbours: one core of an Ice Lake takes 4 to 8 ns for it.
 const SPREAD: f64 = 24.0;
 
 /// The implicit product; a transposed convolution is several of them.
