@@ -140,3 +140,13 @@ fn list(refusals: &[(String, Refusals)]) -> String {
 
 /// A result of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What launches return on their way up: an [`Error`] is so large that a short call would feel every copy of its place.
+pub(crate) type Thin = Result<(), Box<Error>>;
+
+impl From<Box<Error>> for Error {
+    #[cold]
+    fn from(error: Box<Error>) -> Self {
+        *error
+    }
+}

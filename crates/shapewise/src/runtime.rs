@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPlan, MemoryPool, Near};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Thin};
 use crate::measure::{Recorded, Recorder};
 use crate::modelling::Training;
 use crate::ops::{Asked, Call, OperationKind, Request, Workload};
@@ -305,27 +305,33 @@ impl Runtime {
     /// Runs a request: a hit in the decision table launches at once.
     #[inline]
     pub fn execute(&self, request: &Request<'_>) -> Result<()> {
-        if let Some(recorder) = &self.recorder {
-            return recorder.note(request, self.device());
-        }
-        let generation = self.kernels().generation();
-        let run = |entry: &Entry| self.run(entry, &request.pointers);
-        let hit = self.selector.table.with(&request.words, generation, run);
-        match hit {
-            Some(done) => done,
+        match self.execute_known(request) {
+            Some(done) => Ok(done?),
             None => self.execute_new(request),
         }
     }
 
+    /// Runs a request that is in the decision table, where only those are that were found to be right.
+    #[inline]
+    pub(crate) fn execute_known(&self, request: &Request<'_>) -> Option<Thin> {
+        if self.recorder.is_some() {
+            return None;
+        }
+        let generation = self.kernels().generation();
+        self.selector.table.with(&request.words, generation, |entry| self.run(entry, &request.pointers))
+    }
+
     /// Launches what an entry says; a few of the calls are timed.
     #[inline]
-    fn run(&self, entry: &Entry, pointers: &[*mut u8]) -> Result<()> {
+    fn run(&self, entry: &Entry, pointers: &[*mut u8]) -> Thin {
         if entry.watch.due() {
-            return self.run_watched(entry, pointers);
+            return self.run_watched(entry, pointers).map_err(Box::new);
         }
         match self.launch_choice(entry, pointers) {
             Ok(()) => Ok(()),
-            Err(failure) => self.recover(&entry.choice.candidate, entry, pointers, &failure),
+            Err(failure) => {
+                self.recover(&entry.choice.candidate, entry, pointers, &failure).map_err(Box::new)
+            }
         }
     }
 
@@ -432,22 +438,28 @@ impl Runtime {
     pub(crate) fn launch_prepared(&self, entry: &Near<Entry>, pointers: &[*mut u8]) -> Result<()> {
         let generation = self.kernels().generation();
         let run = |current: &Entry| current.is_current(generation).then(|| self.run(current, pointers));
-        entry.with(run).unwrap_or_else(|| {
-            let next = self.selector.entry(&entry.get().workload)?;
-            entry.set(Arc::clone(&next));
-            self.run(&next, pointers)
-        })
+        match entry.with(run) {
+            Some(done) => Ok(done?),
+            None => {
+                let next = self.selector.entry(&entry.get().workload)?;
+                entry.set(Arc::clone(&next));
+                Ok(self.run(&next, pointers)?)
+            }
+        }
     }
 
     /// The slow path: a workload seen for the first time.
     #[cold]
     fn execute_new(&self, request: &Request<'_>) -> Result<()> {
+        if let Some(recorder) = &self.recorder {
+            return recorder.note(request, self.device());
+        }
         if request.pointers.is_empty() {
             let reason = "the request has no operands; add inputs and outputs".into();
             return Err(Error::InvalidArgument { operation: "execute", reason });
         }
         let entry = self.selector.entry(&request.workload())?;
-        self.run(&entry, &request.pointers)
+        Ok(self.run(&entry, &request.pointers)?)
     }
 
     /// A kernel failed: it is set aside, and the next best one computes the answer.
@@ -466,7 +478,7 @@ impl Runtime {
             return Err(Error::KernelFailed { kernel, reason: failure.to_string() });
         }
         let next = self.selector.open(&entry.workload, false)?;
-        self.run(&next, pointers)
+        Ok(self.run(&next, pointers)?)
     }
 }
 

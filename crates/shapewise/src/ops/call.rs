@@ -120,7 +120,7 @@ impl<'a> Request<'a> {
         self.pointers.push(first);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_line(&mut self, first: *mut u8, dtype: DType, len: usize) {
         self.begin();
         self.words.line(dtype, is_aligned(first), len);

@@ -67,24 +67,31 @@ impl Words {
     /// The next operand.
     #[inline]
     pub fn operand(&mut self, dtype: DType, aligned: bool, shape: &Shape, strides: &Strides) {
-        let header = header(dtype, aligned, shape.len());
-        match (&shape[..], &strides[..]) {
-            // One write for the usual ranks.
-            (&[m], &[x]) => self.append(&[header, m as u64, x as u64]),
-            (&[m, n], &[x, y]) => self.append(&[header, m as u64, x as u64, n as u64, y as u64]),
-            _ => {
-                self.append(&[header]);
-                for (&size, &stride) in shape.iter().zip(strides.iter()) {
-                    self.append(&[size as u64, stride as u64]);
-                }
-            }
+        let header = header(dtype, aligned);
+        match Form::of(shape, strides) {
+            Some(form) => self.append(&[header | form]),
+            None => self.axes(header, shape, strides),
+        }
+    }
+
+    /// An operand in as many words as it takes; apart, so that the usual ones melt into their calls.
+    #[cold]
+    #[inline(never)]
+    fn axes(&mut self, header: u64, shape: &Shape, strides: &Strides) {
+        self.append(&[header | (shape.len() as u64) << SIZES]);
+        for (&size, &stride) in shape.iter().zip(strides.iter()) {
+            self.append(&[size as u64, stride as u64]);
         }
     }
 
     /// The next operand, a line of neighbours.
     #[inline]
     pub fn line(&mut self, dtype: DType, aligned: bool, len: usize) {
-        self.append(&[header(dtype, aligned, 1), len as u64, 1]);
+        let header = header(dtype, aligned);
+        match Form::line(len) {
+            Some(form) => self.append(&[header | form]),
+            None => self.axes(header, &Shape::filled(len, 1), &Strides::filled(1, 1)),
+        }
     }
 
     /// The operand added last is an output.
@@ -103,12 +110,15 @@ impl Words {
         let mut descs = ArrayVec::new();
         let mut words = self.row[self.operands as usize..].iter().copied();
         while let Some(header) = words.next() {
-            let rank = (header >> 16) as usize;
-            let (mut shape, mut strides) = (Shape::filled(0, rank), Strides::filled(0, rank));
-            for (size, stride) in shape.iter_mut().zip(strides.iter_mut()) {
-                *size = words.next().unwrap_or_default() as usize;
-                *stride = words.next().unwrap_or_default() as isize;
-            }
+            let (shape, strides) = Form::read(header).unwrap_or_else(|| {
+                let rank = (header >> SIZES) as usize;
+                let (mut shape, mut strides) = (Shape::filled(0, rank), Strides::filled(0, rank));
+                for (size, stride) in shape.iter_mut().zip(strides.iter_mut()) {
+                    *size = words.next().unwrap_or_default() as usize;
+                    *stride = words.next().unwrap_or_default() as isize;
+                }
+                (shape, strides)
+            });
             let dtype = DType::ALL[(header & 0xff) as usize];
             descs.push(TensorDesc { dtype, aligned: header >> 8 & 1 == 1, shape, strides });
         }
@@ -140,8 +150,59 @@ impl Words {
 
 /// What an operand begins with.
 #[inline]
-fn header(dtype: DType, aligned: bool, rank: usize) -> u64 {
-    dtype as u64 | u64::from(aligned) << 8 | (rank as u64) << 16
+fn header(dtype: DType, aligned: bool) -> u64 {
+    dtype as u64 | u64::from(aligned) << 8
+}
+
+/// Where the sizes of an operand begin in its first word; its rank, if the sizes have words of their own.
+const SIZES: u32 = 16;
+/// Bits of a size of a matrix.
+const SIDE: u32 = 24;
+
+/// Layouts that one word holds together with type and alignment, which are those of most short calls.
+struct Form;
+
+impl Form {
+    /// Neighbours along one axis.
+    const LINE: u64 = 1 << 9;
+    /// Rows of neighbours without gaps.
+    const ROWS: u64 = 2 << 9;
+    /// Columns of neighbours without gaps.
+    const COLUMNS: u64 = 3 << 9;
+    const ALL: u64 = 3 << 9;
+
+    #[inline]
+    fn of(shape: &Shape, strides: &Strides) -> Option<u64> {
+        match (&shape[..], &strides[..]) {
+            (&[len], &[1]) => Self::line(len),
+            (&[m, n], &[x, y]) if (m | n) >> SIDE == 0 => {
+                let form = match (x as usize, y as usize) {
+                    (x, 1) if x == n => Self::ROWS,
+                    (1, y) if y == m => Self::COLUMNS,
+                    _ => return None,
+                };
+                Some(form | (m as u64) << SIZES | (n as u64) << (SIZES + SIDE))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn line(len: usize) -> Option<u64> {
+        (len >> (2 * SIDE) == 0).then_some(Self::LINE | (len as u64) << SIZES)
+    }
+
+    /// Sizes and strides, if the word holds them.
+    fn read(word: u64) -> Option<(Shape, Strides)> {
+        let (m, n) = ((word >> SIZES) as usize & ((1 << SIDE) - 1), (word >> (SIZES + SIDE)) as usize);
+        let (shape, strides): (&[usize], &[isize]) = match word & Self::ALL {
+            Self::LINE => (&[(word >> SIZES) as usize], &[1]),
+            Self::ROWS => (&[m, n], &[n as isize, 1]),
+            Self::COLUMNS => (&[m, n], &[1, m as isize]),
+            _ => return None,
+        };
+        Shape::new(shape).ok().zip(Strides::new(strides).ok())
+    }
 }
 
 impl KeptWords {
@@ -153,7 +214,10 @@ impl KeptWords {
     /// Whether this is the key of the same workload, given its hash.
     #[inline]
     pub fn is(&self, key: &Words, hash: u64) -> bool {
-        self.hash == hash && self.flags == key.flags && *self.row == *key.row
+        // Few words are compared before a call to compare memory would have begun.
+        let alike =
+            |row: &[u64]| self.row.len() == row.len() && self.row.iter().zip(row).all(|(a, b)| a == b);
+        self.hash == hash && self.flags == key.flags && alike(&key.row)
     }
 }
 
@@ -257,7 +321,35 @@ mod tests {
         let mut in_place = list[0].clone();
         in_place.set_in_place();
         list.push(in_place);
+        list.extend(layouts().into_iter().map(|operand| Workload::new(plain, &[operand], &[])));
         list
+    }
+
+    /// Layouts that a word holds, and those that only look like them.
+    fn layouts() -> Vec<TensorDesc> {
+        let of = |shape: &[usize], strides: &[isize]| TensorDesc {
+            dtype: DType::F32,
+            aligned: true,
+            shape: Shape::new(shape).unwrap(),
+            strides: Strides::new(strides).unwrap(),
+        };
+        let lines = [(0, 1), (4, 1), (4, 2), (4, -1), (1 << 47, 1), (1 << 48, 1), ((1 << 48) + 4, 1)];
+        let lines = lines.into_iter().map(|(len, stride)| of(&[len], &[stride]));
+        let matrices = [
+            ([4, 6], [6, 1]),
+            ([4, 6], [1, 4]),
+            ([4, 6], [1, 6]),
+            ([4, 6], [4, 1]),
+            ([4, 6], [0, 1]),
+            ([6, 4], [4, 1]),
+            ([1, 1], [1, 1]),
+            ([0, 5], [1, 1]),
+            ([0, 5], [5, 1]),
+            ([(1 << 24) - 1, 2], [2, 1]),
+            ([1 << 24, 2], [2, 1]),
+            ([2, 1 << 24], [1 << 24, 1]),
+        ];
+        lines.chain(matrices.into_iter().map(|(shape, strides)| of(&shape, &strides))).collect()
     }
 
     #[test]

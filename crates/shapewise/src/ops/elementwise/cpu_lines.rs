@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 
 use super::formula::{Formula, Recipe, Visitor};
+use crate::backends::cpu::real::prefetch_write;
 use crate::backends::cpu::simd::math::Scalar;
 use crate::backends::cpu::simd::{Isa, Lanes, Simd, SimdTask};
 
@@ -42,6 +43,13 @@ struct Start<'a, T> {
 /// Bytes of lines that lie beyond the first-level cache with their arguments. From there on, registers of 512 bits bring nothing: 100 000
 /// additions take 19.8 µs with them on an Ice Lake core, 17.2 µs with 256 bits.
 const FAR: usize = 32 << 10;
+
+/// Bytes that results of far lines are asked for before they are written: 100 000 additions in the second-level cache take 0.97 of the time
+/// on an Emerald Rapids core.
+const AHEAD: usize = 1 << 10;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 impl<T> Start<'_, T> {
     /// Runs a loop that waits for memory more than for arithmetic.
@@ -193,7 +201,13 @@ unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const S
             }
         }
         if F::LIGHT {
+            let ask = !STREAM && length * size_of::<T>() > FAR / 2;
             while i + 4 * lanes <= length {
+                if ask {
+                    for line in 0..const { (4 * S::LANES * size_of::<T>()).div_ceil(LINE) } {
+                        prefetch_write(out.add(i).wrapping_byte_add(AHEAD + LINE * line));
+                    }
+                }
                 let y0 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i));
                 let y1 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + lanes));
                 let y2 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + 2 * lanes));

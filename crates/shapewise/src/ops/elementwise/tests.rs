@@ -88,3 +88,20 @@ fn empty_tensors_give_empty_results() {
     let none = Tensor::zeros(&[0, 3], DType::F32).unwrap();
     assert_eq!(rt.add(&none, &Tensor::scalar(1.0f32)).unwrap().shape(), [0, 3]);
 }
+
+#[test]
+fn calls_that_are_known_do_not_let_wrong_ones_through() {
+    let rt = runtime();
+    let (x, y) = (tensor(&[1.0; 6], &[6]), tensor(&[2.0; 6], &[2, 3]));
+    let fused = Program::build(2, |x| x[0] + x[1]).unwrap();
+    for _ in 0..3 {
+        rt.add_into(&x, &x, Tensor::zeros(&[6], DType::F32).unwrap().view_mut().unwrap()).unwrap();
+        assert!(rt.add_into(&x, &x, &mut Tensor::zeros(&[6], DType::F64).unwrap()).is_err());
+        assert!(rt.add_into(&x, &y, &mut Tensor::zeros(&[6], DType::F32).unwrap()).is_err());
+        let mut out = Tensor::zeros(&[6], DType::F32).unwrap();
+        assert!(rt.elementwise_into(&fused, &[x.view()], &mut out).is_err());
+        assert!(rt.elementwise_into(&fused, &[x.view(), x.view(), x.view()], &mut out).is_err());
+        rt.elementwise_into(&fused, &[x.view(), x.view()], &mut out).unwrap();
+        assert_eq!(out.to_vec::<f32>().unwrap(), [2.0; 6]);
+    }
+}

@@ -35,6 +35,16 @@ impl<'a> Fused<'a> {
         Operation::Matmul(MatmulAttributes { bias: self.bias.is_some(), activation: self.activation })
     }
 
+    /// The same without a copy where nothing is fused.
+    #[inline]
+    fn asked(&self) -> Asked<'static> {
+        const PLAIN: MatmulAttributes = MatmulAttributes { bias: false, activation: Activation::None };
+        match (&self.bias, self.activation) {
+            (None, Activation::None) => Asked::Lent(const { &Operation::Matmul(PLAIN) }),
+            _ => Asked::Own(self.operation()),
+        }
+    }
+
     /// A vector with an element for every column, added to every row of the product.
     #[must_use]
     pub fn bias(mut self, bias: impl Into<TensorView<'a>>) -> Self {
@@ -107,7 +117,7 @@ impl Runtime {
         fused: Fused<'a>,
         out: impl Output<'a>,
     ) -> Result<()> {
-        self.matmul_views(&a.into(), &b.into(), &fused, out.into_view_mut()?)
+        self.matmul_views(&a.into(), &b.into(), &fused, &mut out.into_view_mut()?)
     }
 
     fn matmul_views<'a>(
@@ -115,11 +125,30 @@ impl Runtime {
         a: &TensorView<'a>,
         b: &TensorView<'a>,
         fused: &Fused<'a>,
-        out: TensorViewMut<'a>,
+        out: &mut TensorViewMut<'a>,
+    ) -> Result<()> {
+        if [a.rank(), b.rank(), out.rank()] == [2; 3] {
+            let mut request = Request::new(fused.asked());
+            push(&mut request, a, b, fused, out);
+            // What the table knows was checked when it was new.
+            if let Some(done) = self.execute_known(&request) {
+                return Ok(done?);
+            }
+        }
+        self.matmul_unchecked(a, b, fused, out.reborrow())
+    }
+
+    /// The same for operands that are yet to be checked.
+    #[inline(never)]
+    fn matmul_unchecked(
+        &self,
+        a: &TensorView<'_>,
+        b: &TensorView<'_>,
+        fused: &Fused<'_>,
+        out: TensorViewMut<'_>,
     ) -> Result<()> {
         check(a, b, fused)?;
-        let operation = fused.operation();
-        let mut request = Request::new(Asked::Lent(&operation));
+        let mut request = Request::new(fused.operation());
         fill(&mut request, a, b, fused, out)?;
         self.execute(&request)
     }

@@ -55,8 +55,22 @@ const fn rows_of_band<T: Float, S: Lanes<T>>(vectors: usize) -> usize {
 
 /// The same for a product where it lies.
 const fn rows_in_place<T: Float, S: Lanes<T>>(vectors: usize) -> usize {
-    let (below, band) = (rows_below::<T, S>(vectors), rows_of_band::<T, S>(vectors));
-    if below > band { below } else { band }
+    tallest(S::LANES * size_of::<T>(), vectors)
+}
+
+/// The most rows of a tile with so many vectors, for products where they lie.
+pub(super) const fn tallest(register_bytes: usize, vectors: usize) -> usize {
+    let ((rows, most), (wide_rows, wide_most)) = (tile_shape(register_bytes), wide_shape(register_bytes));
+    if vectors == 1 && register_bytes == 64 {
+        // Two tiles of eight rows would each wait for their sums at the end.
+        16
+    } else if vectors <= most {
+        rows
+    } else if vectors <= wide_most {
+        wide_rows
+    } else {
+        0
+    }
 }
 
 /// Rows of the left operand: row `i`, step `p` is at `i · rs + p · cs`.
@@ -149,7 +163,8 @@ impl Access for Streamed {
 macro_rules! dispatch {
     ($most:ident, $t:ident, $s:ident, $access:ident, $masked:tt, $rows:expr, $vectors:expr, $run:ident $arguments:tt) => {
         match $vectors {
-            1 => dispatch!(@ 1, $most, $t, $s, $access, $masked, $rows, $run, $arguments, 1 2 3 4 5 6 7 8 9 10 11 12),
+            1 => dispatch!(@ 1, $most, $t, $s, $access, $masked, $rows, $run, $arguments,
+                1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16),
             2 => dispatch!(@ 2, $most, $t, $s, $access, $masked, $rows, $run, $arguments, 1 2 3 4 5 6 7 8 9 10 11 12),
             3 => dispatch!(@ 3, $most, $t, $s, $access, $masked, $rows, $run, $arguments, 1 2 3 4 5 6 7 8 9 10 11 12),
             _ => dispatch!(@ 4, $most, $t, $s, $access, $masked, $rows, $run, $arguments, 1 2 3 4 5 6 7 8 9 10 11 12),
@@ -287,7 +302,8 @@ pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>, A: Access>(
     if whole > 0 {
         // SAFETY: the caller's promise, for these columns.
         unsafe {
-            groups::<T, S, A, false>(s, m, k, left, right, panels, most, whole);
+            let split = Split::at_most(m, rows_in_place::<T, S>(most));
+            groups::<T, S, A, false>(s, split, k, left, right, panels, most, whole);
         }
     }
     let mut done = whole * width;
@@ -297,16 +313,17 @@ pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>, A: Access>(
         rest.right(done);
         let right = Right { b: right.b.wrapping_add(done), ..right };
         let vectors = columns.div_ceil(S::LANES);
+        let split = Split::at_most(m, rows_in_place::<T, S>(vectors));
         // SAFETY: the caller's promise, for these columns.
         unsafe {
             if const { S::MASKS } && rest.simple::<S>(width) {
                 if columns == vectors * S::LANES {
-                    groups::<T, S, A, false>(s, m, k, left, right, rest, vectors, 1);
+                    groups::<T, S, A, false>(s, split, k, left, right, rest, vectors, 1);
                 } else {
-                    groups::<T, S, A, true>(s, m, k, left, right, rest, vectors, 1);
+                    groups::<T, S, A, true>(s, split, k, left, right, rest, vectors, 1);
                 }
             } else {
-                strip(s, m, k, left, right, rest);
+                strip(s, split, k, left, right, rest);
             }
         }
         done += columns;
@@ -316,13 +333,13 @@ pub(in crate::ops) unsafe fn rows<T: Float, S: Lanes<T>, A: Access>(
 /// Tiles that are simply written, `across` side by side, those with the same number of rows in one call.
 ///
 /// # Safety
-/// Operands and target are valid for `m` rows, `k` steps and the columns of `across` tiles of so many vectors; of the
-/// right operand only the columns of the target are read if `MASKED`.
+/// Operands and target are valid for the rows of the split, none of whose parts is longer than a tile of so many vectors, for `k`
+/// steps and the columns of `across` tiles; of the right operand only the columns of the target are read if `MASKED`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub(in crate::ops) unsafe fn groups<T: Float, S: Lanes<T>, A: Access, const MASKED: bool>(
     s: S,
-    m: usize,
+    split: Split,
     k: usize,
     mut left: Left<T>,
     right: Right<T>,
@@ -330,7 +347,7 @@ pub(in crate::ops) unsafe fn groups<T: Float, S: Lanes<T>, A: Access, const MASK
     vectors: usize,
     across: usize,
 ) {
-    for (rows, count) in Split::at_most(m, rows_in_place::<T, S>(vectors)).groups() {
+    for (rows, count) in split.groups() {
         let below = left.rs.wrapping_mul(rows as isize);
         // Small products have their result near anyway.
         let grid = Grid { count, below, across, beside: vectors * S::LANES, far: false };
@@ -346,7 +363,7 @@ pub(in crate::ops) unsafe fn groups<T: Float, S: Lanes<T>, A: Access, const MASK
 #[inline(always)]
 unsafe fn strip<T: Float, S: Lanes<T>>(
     s: S,
-    m: usize,
+    split: Split,
     k: usize,
     mut left: Left<T>,
     right: Right<T>,
@@ -354,7 +371,6 @@ unsafe fn strip<T: Float, S: Lanes<T>>(
 ) {
     let columns = target.columns;
     let vectors = columns.div_ceil(S::LANES);
-    let split = Split::at_most(m, rows_in_place::<T, S>(vectors));
     let mut spill = Spill::new();
     for i in 0..split.blocks {
         let rows = split.length(i);

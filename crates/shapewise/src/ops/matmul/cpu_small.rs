@@ -3,7 +3,7 @@
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use super::cpu_finish::activate_rows;
-use super::cpu_micro::{self as micro, FAR_AHEAD, InPlace, Left, Right, Streamed, Target, wide_of};
+use super::cpu_micro::{self as micro, FAR_AHEAD, InPlace, Left, Right, Streamed, Target, tallest};
 use super::cpu_problem::{Gemm, LanesTask, Real, Split, wide_width};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::{Isa, Lanes};
@@ -48,15 +48,36 @@ fn apart<T>(g: &Gemm<T>, size: usize) -> usize {
     g.b_rs.unsigned_abs().saturating_mul(size)
 }
 
-/// A product that is only written, in whole panels or a single vector of columns, and few steps: the least that can be done beside the tiles.
-struct Plain<'a, T>(&'a Gemm<T>);
+/// The tiles of a product that is only written, in whole panels or a few whole vectors of columns, and few steps.
+#[derive(Clone, Copy)]
+struct Tiling {
+    vectors: usize,
+    across: usize,
+    rows: Split,
+}
+
+impl Tiling {
+    /// The tiles of a product; `None` if it is another one.
+    fn of<T: Real>(g: &Gemm<T>, isa: Isa) -> Option<Self> {
+        let (bytes, width) = (isa.register_bytes(), wide_width::<T>(isa));
+        let lanes = bytes / size_of::<T>();
+        let whole = g.n.is_multiple_of(width) || (lanes..width).contains(&g.n) && g.n.is_multiple_of(lanes);
+        if !whole || !g.epilogue.is_nothing() || depths(g, size_of::<T>()).blocks > 1 {
+            return None;
+        }
+        let vectors = width.min(g.n) / lanes;
+        let rows = Split::at_most(g.m, tallest(bytes, vectors));
+        Some(Self { vectors, across: g.n / (vectors * lanes), rows })
+    }
+}
+
+/// The least that can be done beside the tiles.
+struct Plain<'a, T>(&'a Gemm<T>, Tiling);
 
 impl<T: Real> LanesTask<T> for Plain<'_, T> {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
-        let g = self.0;
-        let most = const { wide_of::<T, S>().1 };
-        let vectors = most.min(g.n / S::LANES);
+        let (g, Tiling { vectors, across, rows }) = (self.0, self.1);
         let left = Left { a: g.a, rs: g.a_rs, cs: g.a_cs };
         let right = Right { b: g.b, rs: g.b_rs };
         let target = Target {
@@ -70,19 +91,9 @@ impl<T: Real> LanesTask<T> for Plain<'_, T> {
             bias_cs: 0,
             activation: Activation::None,
         };
-        let whole = g.n / (vectors * S::LANES);
         // SAFETY: whoever made the product gave valid operands with contiguous rows of `b` and `c`.
-        unsafe { micro::groups::<T, S, InPlace, false>(s, g.m, g.k, left, right, target, vectors, whole) };
+        unsafe { micro::groups::<T, S, InPlace, false>(s, rows, g.k, left, right, target, vectors, across) };
     }
-}
-
-/// Whether a product is one for [`Plain`].
-fn is_plain<T: Real>(g: &Gemm<T>, isa: Isa) -> bool {
-    let lanes = isa.register_bytes() / size_of::<T>();
-    g.epilogue.is_nothing()
-        && (g.n.is_multiple_of(wide_width::<T>(isa))
-            || (lanes..wide_width::<T>(isa)).contains(&g.n) && g.n.is_multiple_of(lanes))
-        && g.n.saturating_mul(g.k).saturating_mul(size_of::<T>()) <= NEAR
 }
 
 struct Whole<'a, T>(Isa, &'a Gemm<T>);
@@ -127,13 +138,13 @@ impl<T: Real> LanesTask<T> for Whole<'_, T> {
 #[derive(Clone, Copy)]
 pub(super) struct Alone {
     isa: Isa,
-    plain: bool,
+    plain: Option<Tiling>,
 }
 
 impl Alone {
     #[inline]
     pub fn new<T: Real>(g: &Gemm<T>, isa: Isa) -> Self {
-        Self { isa, plain: is_plain(g, isa) }
+        Self { isa, plain: Tiling::of(g, isa) }
     }
 
     /// Computes a product of that layout.
@@ -142,7 +153,10 @@ impl Alone {
     /// The operands are valid.
     #[inline]
     pub unsafe fn run<T: Real>(self, g: &Gemm<T>) {
-        if self.plain { T::run(self.isa, Plain(g)) } else { T::run(self.isa, Whole(self.isa, g)) }
+        match self.plain {
+            Some(tiling) => T::run(self.isa, Plain(g, tiling)),
+            None => T::run(self.isa, Whole(self.isa, g)),
+        }
     }
 }
 

@@ -368,3 +368,23 @@ fn prepared_products_are_the_same_and_check_what_they_get() {
     let wrong = rt.prepare_matmul(&a, &a, &Fused::new(), &mut Tensor::zeros(&[3, 2], DType::F32).unwrap());
     assert!(matches!(wrong, Err(Error::ShapeMismatch { .. })));
 }
+
+#[test]
+fn calls_that_are_known_do_not_let_wrong_ones_through() {
+    let rt = runtime(1);
+    let of = |rows: usize, columns: usize, dtype| Tensor::zeros(&[rows, columns], dtype).unwrap();
+    let f32s = |rows, columns| of(rows, columns, DType::F32);
+    for _ in 0..3 {
+        rt.matmul_into(&f32s(4, 6), &f32s(6, 8), &mut f32s(4, 8)).unwrap();
+        rt.matmul_into(&f32s(4, 8), &f32s(8, 8), &mut f32s(4, 8)).unwrap();
+        let doubles = of(6, 8, DType::F64);
+        assert!(rt.matmul_into(&f32s(4, 6), &f32s(8, 8), &mut f32s(4, 8)).is_err());
+        assert!(rt.matmul_into(&f32s(4, 6), &f32s(6, 8), &mut f32s(8, 4)).is_err());
+        assert!(rt.matmul_into(&f32s(4, 6), &f32s(6, 8), &mut of(4, 8, DType::F64)).is_err());
+        assert!(rt.matmul_into(&f32s(4, 6), &doubles, &mut f32s(4, 8)).is_err());
+        let bias = Tensor::zeros(&[8], DType::F32).unwrap();
+        let fused = Fused::new().bias(&bias);
+        rt.matmul_fused_into(&f32s(4, 6), &f32s(6, 8), fused, &mut f32s(4, 8)).unwrap();
+        assert!(rt.matmul_fused_into(&f32s(4, 6), &f32s(6, 4), fused, &mut f32s(4, 4)).is_err());
+    }
+}
