@@ -77,6 +77,19 @@ pub fn prefetch_write<T>(at: *mut T) {
     let _ = at;
 }
 
+/// Asks for a cache line that will be needed later, no nearer than the second-level cache: requests beyond the first level wait in
+/// no more places than a CPU has for all its reads.
+#[inline(always)]
+pub fn prefetch_far<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// The same pointer, of which the compiler does not know how it was computed: it keeps it in a register and does not compute
 /// it anew in every step.
 #[inline(always)]

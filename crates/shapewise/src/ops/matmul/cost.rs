@@ -125,6 +125,8 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
     let resident = left + right + result;
     let packing =
         |elements: f64, transposed: bool| elements / lanes as f64 * if transposed { TRANSPOSE } else { COPY };
+    // Lines of a result that leaves the second cache are fetched before they are written, unless they are streamed.
+    let fetched = if plan.wide && !plan.stream { beyond(resident, sizes.l2) * result } else { 0.0 };
     let in_place = if passes > 1.0 { m * panels * passes * PIECE } else { 0.0 };
     let (l2, l3, forks, scratch, pieces);
     match algorithm {
@@ -149,8 +151,9 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
             executed += packing(k * n * row_blocks, g.b_cs != 1) + waits;
             // A tile's rows stay near while the panels pass by, or a panel while the rows do.
             let again = if plan.by_rows { left * chunks + right * m / tile_rows } else { left * panels };
-            l2 = right * row_blocks + again + result * (2.0 * passes - 1.0);
-            l3 = beyond(resident, sizes.l2) * (right * row_blocks + result * (2.0 * passes - 1.0) + left);
+            let sums = result * (2.0 * passes - 1.0);
+            l2 = right * row_blocks + again + sums;
+            l3 = beyond(resident, sizes.l2) * (right * row_blocks + sums + left) + fetched;
             scratch = plan.threads * 2 * plan.chunk * plan.kc.min(g.k) * most_vectors * lanes;
             (forks, pieces) = (1, (panels * row_blocks) as usize);
         }
@@ -163,7 +166,7 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
             let panel_again = beyond(step * (most_vectors * lanes) as f64, sizes.l1) * right * m / tile_rows;
             let left_again = beyond(step * plan.mc as f64, sizes.l2) * left * panels;
             l2 = left * panels + 2.0 * right * row_blocks + sums + panel_again;
-            l3 = 2.0 * right + right * row_blocks + left * column_blocks + sums + left_again;
+            l3 = 2.0 * right + right * row_blocks + left * column_blocks + sums + fetched + left_again;
             scratch = plan.kc.min(g.k) * (plan.nc.min(g.n) + plan.threads * plan.mc.min(g.m));
             (forks, pieces) = if algorithm == Algorithm::SplitK {
                 (2, g.k)

@@ -125,7 +125,7 @@ unsafe fn sized<W: Stored, S: Reads<W>, const V: usize>(
         ($($rows:literal)*) => {
             match rows {
                 // SAFETY: the caller's promise, for this number of rows.
-                $($rows if $rows <= most => unsafe { group::<W, S, $rows, V>(s, tile, x, sums, first) },)*
+                $($rows if $rows <= most => unsafe { group::<W, S, $rows, V, true>(s, tile, x, sums, first) },)*
                 _ => debug_assert!(rows == 0, "a group of {rows} rows"),
             }
         };

@@ -5,6 +5,7 @@
 use super::cpu_problem::Split;
 use super::cpu_stored::{Reads, Stored, StoredTask};
 use super::cpu_stream::{Matrix, Rows, Sums};
+use crate::backends::cpu::real::prefetch_far;
 use crate::backends::cpu::simd::Float;
 
 /// Vectors in a tile of several rows.
@@ -16,6 +17,10 @@ pub(super) const GROUP: usize = 4;
 /// Rows of the matrix read side by side: each is a stream of its own for the prefetcher, and when rows lie a
 /// power of two apart, more of them would throw one another out of an 8-way cache.
 pub(super) const STREAMS: usize = 8;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes that are asked for before they are needed where a matrix is a single stream: the prefetcher ends at every page.
+const AHEAD: usize = 4 << 10;
 /// Elements of the buffer for gathered tiles: streams × vectors × lanes.
 const GATHERED: usize = STREAMS * VECTORS_ONE * 16;
 
@@ -78,7 +83,7 @@ unsafe fn outer<W: Stored, S: Reads<W>>(s: S, w: &Matrix<W>, rows: *const W::Wid
             // SAFETY: the tile can be read, and has its packed rows and its sums.
             unsafe {
                 if sums.rows == 1 {
-                    group::<W, S, 1, VECTORS_ONE>(s, &tile, rows.add(p), start.sums, p == 0);
+                    group::<W, S, 1, VECTORS_ONE, false>(s, &tile, rows.add(p), start.sums, p == 0);
                 } else {
                     groups(s, &tile, &start, sums);
                 }
@@ -136,23 +141,24 @@ unsafe fn groups<W: Stored, S: Reads<W>>(s: S, tile: &Tile<W>, start: &Start<W::
         // SAFETY: as the caller promises, for these rows.
         unsafe {
             match rows {
-                1 => group::<W, S, 1, VECTORS>(s, tile, from, to, first),
-                2 => group::<W, S, 2, VECTORS>(s, tile, from, to, first),
-                3 => group::<W, S, 3, VECTORS>(s, tile, from, to, first),
-                _ => group::<W, S, 4, VECTORS>(s, tile, from, to, first),
+                1 => group::<W, S, 1, VECTORS, false>(s, tile, from, to, first),
+                2 => group::<W, S, 2, VECTORS, false>(s, tile, from, to, first),
+                3 => group::<W, S, 3, VECTORS, false>(s, tile, from, to, first),
+                _ => group::<W, S, 4, VECTORS, false>(s, tile, from, to, first),
             }
         }
         row += rows;
     }
 }
 
-/// Adds the products of one group of `R` rows with a tile of `V` vectors to their sums, which begin at zero if `first`.
+/// Adds the products of one group of `R` rows with a tile of `V` vectors to their sums, which begin at zero if `first`. Steps that
+/// follow one another in memory are asked for ahead if `FAR`.
 ///
 /// # Safety
 /// The tile can be read; `rows` has `R` elements for each of its steps, `sums` `V` vectors for each row.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
-pub(super) unsafe fn group<W: Stored, S: Reads<W>, const R: usize, const V: usize>(
+pub(super) unsafe fn group<W: Stored, S: Reads<W>, const R: usize, const V: usize, const FAR: bool>(
     s: S,
     tile: &Tile<W>,
     mut rows: *const W::Wide,
@@ -180,6 +186,11 @@ pub(super) unsafe fn group<W: Stored, S: Reads<W>, const R: usize, const V: usiz
             let a = s.splat(unsafe { *rows.add(i) });
             for j in 0..V {
                 x[i][j] = s.mul_add(a, y[j], x[i][j]);
+            }
+        }
+        if FAR {
+            for line in 0..const { (V * S::LANES * size_of::<W>()).div_ceil(LINE) } {
+                prefetch_far(at.wrapping_byte_add(AHEAD + line * LINE));
             }
         }
         at = at.wrapping_offset(tile.rs);
