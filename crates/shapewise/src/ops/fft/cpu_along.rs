@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use super::cpu_eights::fit_registers;
 use super::cpu_lines::Width;
 use super::cpu_radix::{Pair, dft2, dft4, dft8, four, four_turned};
-use super::cpu_rows::{Expecting, Number, Numbers, Packed, Plain, Rooted, Sink, Source, Spaced};
+use super::cpu_rows::{Expecting, Number, Numbers, Packed, Past, Plain, Rooted, Sink, Source};
 use super::cpu_sixteens::{first_fours, last_four};
 use super::cpu_stages::{Stage, all_but_last, run, stages};
 use super::plan::Radices;
@@ -48,34 +48,41 @@ impl<T: Number> Along<T> {
         self.numbers() + (self.numbers() + PAD).max(PAGE / size_of::<T>())
     }
 
-    /// All stages but the last.
+    /// The last stage. The line at `next`, if any, is asked for as rows are written: it arrives while their lanes are transformed, and
+    /// the loads of the first stage would be in its way.
+    ///
+    /// # Safety
+    /// The source has all rows, and `to` has room for them.
+    #[inline(always)]
+    unsafe fn last(&self, from: impl Source<T>, to: *mut T, next: *const T) {
+        let (isa, Some(stage)) = (self.width.isa, self.stages.last()) else { return };
+        let rooted = Rooted { first: to, roots: self.roots.as_ptr() };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if next.is_null() {
+                run::<T, true>(isa, stage, from, rooted);
+            } else {
+                let apart = next.addr().wrapping_sub(to.addr()) as isize / size_of::<T>() as isize;
+                run::<T, true>(isa, stage, from, Expecting(rooted, apart));
+            }
+        }
+    }
+
+    /// All stages, from where numbers lie as they are or conjugate; the last one writes to the first of these places.
     ///
     /// # Safety
     /// As for `transform`; both places have room for all rows.
     #[inline(always)]
-    unsafe fn all_but_last(
-        &self,
-        from: &Numbers<T>,
-        next: *const T,
-        places: [*mut T; 2],
-    ) -> (Spaced<T>, *mut T) {
-        let (Width { isa, lanes, .. }, stages) = (self.width, &self.stages[..]);
-        let stride = lanes as isize;
-        let (plain, conjugate) = (Plain { first: from.first, stride }, from.sign.to_bits64() != 0);
+    unsafe fn stages(&self, from: impl Source<T>, next: *const T, [last, other]: [*mut T; 2]) {
+        let odd = self.stages.len() % 2 == 1;
         // SAFETY: the caller's promise.
         unsafe {
-            if next.is_null() && !conjugate {
-                return all_but_last(isa, stages, plain, places);
+            if self.stages.len() == 1 {
+                return self.last(from, last, next);
             }
-            // Without a next line this one asks for itself, which changes nothing.
-            let apart = next.addr().wrapping_sub(from.first.addr()) as isize / size_of::<T>() as isize;
-            let later = if next.is_null() { 0 } else { apart };
-            if conjugate {
-                let from = Numbers { stride, ..*from };
-                all_but_last(isa, stages, Expecting(from, later), places)
-            } else {
-                all_but_last(isa, stages, Expecting(plain, later), places)
-            }
+            let places = if odd { [last, other] } else { [other, last] };
+            let (rows, there) = all_but_last(self.width.isa, &self.stages, from, places);
+            self.last(rows, there, next);
         }
     }
 
@@ -85,43 +92,31 @@ impl<T: Number> Along<T> {
     /// Both lines are valid, and the scratch has room for `self.scratch()` numbers.
     pub unsafe fn transform(&self, x: &Numbers<T>, y: &Numbers<T>, next: *const T, scratch: *mut T) {
         let Width { isa, lanes, .. } = self.width;
-        let Some(last) = self.stages.last() else { return };
+        let (rows, stride) = (self.rows, lanes as isize);
+        // Past the caches only whole registers go, each to a multiple of its size.
+        let streams = y.streams() && rows.is_multiple_of(lanes);
         // SAFETY: the caller's promise.
         unsafe {
             // An aligned output is one of the two places that rows go to and fro between, so that all fit a nearer cache; the last rows
             // are in scratch, from where their lanes are written.
-            let lent = x.first != y.first && !y.streams() && y.first.addr().is_multiple_of(ALIGNMENT);
-            let (scratch, other) = if lent {
+            let lent = x.first != y.first && !streams && y.first.addr().is_multiple_of(ALIGNMENT);
+            let (from, other) = if lent {
                 (half_a_page_from(y.first, scratch), y.first)
             } else {
                 (scratch, scratch.add(self.numbers() + PAD))
             };
-            let pair = if self.stages.len() % 2 == 1 { [scratch, other] } else { [other, scratch] };
-            let rooted = |first: *mut T| Rooted { first, roots: self.roots.as_ptr() };
-            let [there, here] = if let [only] = &self.stages[..] {
-                let stride = lanes as isize;
-                if x.sign.to_bits64() == 0 {
-                    run::<T, true>(isa, only, Plain { first: x.first, stride }, rooted(scratch));
-                } else {
-                    run::<T, true>(isa, only, Numbers { stride, ..*x }, rooted(scratch));
-                }
-                [other, scratch]
+            if x.sign.to_bits64() == 0 {
+                self.stages(Plain { first: x.first, stride }, next, [from, other]);
             } else {
-                let (rows, there) = self.all_but_last(x, next, pair);
-                run::<T, true>(isa, last, rows, rooted(there));
-                [rows.first, there]
-            };
-            let streams = y.streams();
-            let (rows, from, first) = (self.rows, here, if streams { there } else { y.first });
-            if y.is_plain() {
-                let to = Plain { first, stride: rows as isize };
-                T::dispatch(isa, Finish { rows, from, to });
-            } else {
-                let to = Numbers { first, stride: rows as isize, ..*y };
-                T::dispatch(isa, Finish { rows, from, to });
+                self.stages(Numbers { stride, ..*x }, next, [from, other]);
             }
+            let to = Numbers { stride: rows as isize, ..*y };
             if streams {
-                T::dispatch(isa, Release { numbers: self.numbers(), from: there, to: y.first });
+                T::dispatch(isa, Finish { rows, from, to: Past(to) });
+            } else if y.is_plain() {
+                T::dispatch(isa, Finish { rows, from, to: Plain::of(&to) });
+            } else {
+                T::dispatch(isa, Finish { rows, from, to });
             }
         }
     }
@@ -240,26 +235,6 @@ impl<T: Number, B: Sink<T>> Finish<T, B> {
             let k = 2 * i + first;
             // SAFETY: the caller's promise.
             unsafe { self.to.write(s, self.to.row::<S>(k).wrapping_add(2 * row), x, k, x) };
-        }
-    }
-}
-
-/// A line from scratch to where it goes past the caches. One after the other: lines of a cache that are written here and there take
-/// twice as long.
-struct Release<T> {
-    numbers: usize,
-    from: *const T,
-    to: *mut T,
-}
-
-impl<T: Number> RealTask<T> for Release<T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Vectors<T>>(self, s: S) {
-        for i in (0..self.numbers).step_by(<S as Lanes<T>>::LANES) {
-            // SAFETY: this task is made for lines of so many numbers, a multiple of LANES, from a cache line on.
-            unsafe { s.stream(self.to.add(i), s.load(self.from.add(i))) };
         }
     }
 }

@@ -155,9 +155,6 @@ impl Kernel for Stockham {
                 per_point *= (lines / lanes as f64).ceil() * lanes as f64 / lines;
                 passes += 2.0;
             }
-            if streamed && matches!(plan, Plan::Along(_)) {
-                passes += 1.0;
-            }
             if contiguous && !matches!(plan, Plan::Across(_) | Plan::FourStep(..)) {
                 // Such a line is one thread's.
                 tasks = tasks.min(total as usize / along.n);
@@ -172,7 +169,8 @@ impl Kernel for Stockham {
         let (bytes, set) = (workload.bytes() as f64, workload.bytes() as f64);
         let passed = if streamed { bytes / 2.0 } else { 0.0 };
         let kept = bytes * geometry.axes.len() as f64 - passed;
-        let past = Traffic { l1: passed, l2: passed, l3: passed, memory: passed };
+        // What goes past the caches is on no way between them.
+        let past = Traffic { l1: passed, memory: passed, ..Traffic::default() };
         traffic = traffic + Traffic::pass(kept, set, &device.caches) + past;
         let cost = Cost::new(operations, unit, traffic).split(parameters.threads(), tasks.max(1));
         // Inverse real transforms over several axes work on a copy.

@@ -295,22 +295,46 @@ impl<T: Float> Sink<T> for Plain<T> {
     }
 }
 
-/// Rows whose counterparts so many elements away are asked for as they are read: those of the line after this one, which have the time
-/// of all other stages to arrive, or rows of columns that are read soon. They are pages apart, which no machine foresees.
+/// Rows whose counterparts so many elements away are asked for as they are read or written: those of the line after this one, or rows
+/// of columns that are read soon. They are pages apart, which no machine foresees.
 #[derive(Clone, Copy)]
 pub(super) struct Expecting<A>(pub A, pub isize);
+
+impl<A> Expecting<A> {
+    #[inline(always)]
+    fn ask<T: Float, S: Lanes<T>>(&self, at: *mut T) {
+        let later = at.wrapping_offset(self.1).cast_const();
+        for line in 0..const { (2 * S::LANES * size_of::<T>()).div_ceil(ALIGNMENT) } {
+            prefetch(later.wrapping_byte_add(ALIGNMENT * line));
+        }
+    }
+}
 
 impl<T: Float, A: Source<T>> Source<T> for Expecting<A> {
     rows!(|self, row| self.0.row::<S>(row), |rows| self.0.apart::<S>(rows));
 
     #[inline(always)]
     unsafe fn read<S: Lanes<T>>(self, s: S, at: *mut T) -> Pair<S::V> {
-        let later = at.wrapping_offset(self.1).cast_const();
-        for line in 0..const { (2 * S::LANES * size_of::<T>()).div_ceil(ALIGNMENT) } {
-            prefetch(later.wrapping_byte_add(ALIGNMENT * line));
-        }
+        self.ask::<T, S>(at);
         // SAFETY: the caller's promise.
         unsafe { self.0.read(s, at) }
+    }
+}
+
+impl<T: Float, B: Sink<T>> Sink<T> for Expecting<B> {
+    rows!(|self, row| Sink::row::<S>(self.0, row), |rows| Sink::apart::<S>(self.0, rows));
+
+    #[inline(always)]
+    unsafe fn hold<S: Lanes<T>>(self, s: S, q: usize) -> Pair<S::V> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.hold(s, q) }
+    }
+
+    #[inline(always)]
+    unsafe fn write<S: Lanes<T>>(self, s: S, at: *mut T, held: Pair<S::V>, k: usize, x: Pair<S::V>) {
+        self.ask::<T, S>(at);
+        // SAFETY: the caller's promise.
+        unsafe { self.0.write(s, at, held, k, x) };
     }
 }
 

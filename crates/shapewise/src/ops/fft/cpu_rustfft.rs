@@ -6,6 +6,7 @@ use shapewise_rustfft::{Fft, Kind, Number, Plan};
 
 use super::FftKind;
 use super::geometry::{Along, Geometry};
+use super::plan::is_prime;
 use crate::backends::cpu::simd::{Float, Isa};
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
@@ -64,14 +65,18 @@ impl Kernel for RustFft {
         let geometry = Geometry::new(workload);
         let isa = device.isas.iter().copied().filter(|&isa| isa <= Isa::Avx2).max();
         let unit = ComputeUnit { dtype: if geometry.double { DType::F64 } else { DType::F32 }, isa };
-        let passes: f64 = geometry.axes.iter().map(|axis| passes(axis.n)).sum();
+        let works = geometry.axes.iter().map(|axis| work(axis.n));
+        let (per_point, passes) = works.fold((0.0, 0.0), |sum, work| (sum.0 + work.0, sum.1 + work.1));
+        // Over those of a length that has small factors only.
+        let more = per_point / (5.0 * (geometry.points() as f64).max(2.0).log2());
         let bytes = workload.bytes() as f64;
         let traffic = Traffic::pass(passes * bytes, bytes, &device.caches);
         let longest = geometry.axes.iter().map(|a| a.n).max().unwrap_or(1);
         let lines = geometry.repeats() * geometry.points() / longest;
         let threads = parameters.threads();
         let scratch = threads * longest * if geometry.double { 48 } else { 24 };
-        Cost { scratch, ..Cost::new(geometry.nominal_operations(), unit, traffic).split(threads, lines) }
+        let operations = more.max(1.0) * geometry.nominal_operations();
+        Cost { scratch, ..Cost::new(operations, unit, traffic).split(threads, lines) }
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
@@ -80,10 +85,54 @@ impl Kernel for RustFft {
     }
 }
 
-/// How often a line is read and written: once through scratch, and twice more (columns, and a transposition) for each level of its
-/// recursion, which cuts lines into eighths until one fits its longest kernel of 512 points.
+/// Operations for each point of a line, and how often it is read and written. What is left of a length without its small factors is a
+/// cyclic convolution unless it is a prime that has a kernel of its own: one transform there and one back, of a point less than the
+/// prime (Rader) or of more than twice as many points (Bluestein).
+fn work(n: usize) -> (f64, f64) {
+    let log = |n: usize| (n.max(2) as f64).log2();
+    let rest = without_small_factors(n);
+    if has_kernel(rest) {
+        return (5.0 * log(n), passes(n));
+    }
+    let is_rader = is_prime(rest) && has_kernel(without_small_factors(rest - 1));
+    let points = if is_rader { rest - 1 } else { convolution_points(rest) };
+    let times = points as f64 / rest as f64;
+    // Products with the roots before and after and with the other spectrum take six operations each and a pass.
+    let operations = times * (10.0 * log(points) + 6.0) + 12.0;
+    (operations + 5.0 * log(n / rest), times * (2.0 * passes(points) + 1.0) + 2.0 + passes(n / rest))
+}
+
+/// How often a line of small factors is read and written: once through scratch, and twice more (columns, and a transposition) for each
+/// level of its recursion, which cuts lines into eighths until one fits its longest kernel of 512 points.
 fn passes(n: usize) -> f64 {
     2.0 + 2.0 * (n as f64 / 512.0).log(8.0).ceil().max(0.0)
+}
+
+/// What is left of a length without the factors that the crate takes off one by one.
+fn without_small_factors(n: usize) -> usize {
+    let mut rest = n.max(1);
+    for factor in [2, 3, 5, 7, 11] {
+        while rest.is_multiple_of(factor) {
+            rest /= factor;
+        }
+    }
+    rest
+}
+
+/// Whether the crate has a kernel for such a rest.
+fn has_kernel(rest: usize) -> bool {
+    matches!(rest, 1 | 13 | 17 | 19 | 23 | 29 | 31)
+}
+
+/// The least product of twos (two or more) and threes that holds a convolution of n points.
+fn convolution_points(n: usize) -> usize {
+    let (least, mut best) = (2 * n - 1, usize::MAX);
+    let mut threes = 1;
+    while threes < best {
+        best = best.min(threes * least.div_ceil(threes).next_power_of_two().max(4));
+        threes *= 3;
+    }
+    best
 }
 
 fn kind(kind: FftKind) -> Kind {
@@ -277,5 +326,47 @@ unsafe fn scatter<E: Copy>(values: impl Iterator<Item = E>, to: *mut E, stride: 
     for (i, value) in values.enumerate() {
         // SAFETY: the caller's promise.
         unsafe { to.offset(i as isize * stride).write(value) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FftAttributes, FftNorm, KERNELS, Rigor};
+    use super::*;
+    use crate::Runtime;
+    use crate::modelling::predict;
+    use crate::ops::{Operation, TensorDesc};
+    use crate::tensor::Shape;
+
+    #[test]
+    fn lengths_without_a_kernel_are_convolutions() {
+        // 10006 = 2 · 5003, and 65536 has small factors only.
+        assert_eq!(convolution_points(10_007), 20_736);
+        assert!(work(10_007).0 > 4.0 * work(10_000).0);
+        assert!(work(65_537).0 > 2.0 * work(65_536).0 && work(65_537).0 < 3.0 * work(65_536).0);
+        assert_eq!(work(13 * 1024), (5.0 * (13.0 * 1024.0_f64).log2(), passes(13 * 1024)));
+    }
+
+    #[test]
+    fn large_primes_are_left_to_our_own_convolutions() {
+        let rt = Runtime::builder().threads(1).build().unwrap();
+        let Some(peaks) = rt.device_info().peaks.as_ref() else { return };
+        let attributes = FftAttributes {
+            kind: FftKind::Forward,
+            axes: 1,
+            norm: FftNorm::Backward,
+            rigor: Rigor::Estimate,
+        };
+        for n in [1009, 10_007, 100_003] {
+            let line = TensorDesc::contiguous(DType::C32, Shape::new(&[n]).unwrap());
+            let workload = Workload::new(Operation::Fft(attributes), &[line], &[line]);
+            let time = |kernel: &dyn Kernel| {
+                predict(&kernel.cost(&workload, &Parameters::new(), rt.device_info()), peaks)
+            };
+            let widest = KERNELS.iter().find(|k| k.supports(&workload, rt.device_info()).is_ok()).unwrap();
+            if widest.name() != RUSTFFT.name() {
+                assert!(time(*widest) < time(&RUSTFFT), "{n}");
+            }
+        }
     }
 }

@@ -243,7 +243,7 @@ fn convolution_lengths(n: usize, lanes: usize) -> Vec<usize> {
     lengths
 }
 
-fn is_prime(n: usize) -> bool {
+pub(super) fn is_prime(n: usize) -> bool {
     n > 1 && (2..=n.isqrt()).all(|f| !n.is_multiple_of(f))
 }
 
