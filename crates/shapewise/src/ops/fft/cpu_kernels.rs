@@ -52,22 +52,22 @@ fn line(geometry: &Geometry) -> (usize, bool) {
     (if halved { last.n / 2 } else { last.n }, contiguous)
 }
 
-/// Whether whole lines are written once and for all, too many of them to stay near. The rows of a matrix are written in pieces, which
-/// takes longer past the caches than through them.
+/// Whether lines are written once and for all, too many of them to stay near: whole ones, or matrices by pieces of their rows.
 fn streams(workload: &Workload, geometry: &Geometry, plan: &Plan, device: &DeviceInfo) -> bool {
     matches!(geometry.kind, FftKind::Forward | FftKind::Inverse)
         && geometry.axes.len() == 1
-        && matches!(plan, Plan::Along(_))
+        && matches!(plan, Plan::Along(_) | Plan::FourStep(..))
         && device.caches.l2.is_some_and(|l2| workload.bytes() > l2)
 }
 
 /// The values of the knob that calls try, the one that is taken until times are known first. Lines that fill half of the last cache,
-/// which others use too, only go past it: through it they took a quarter longer, and so would every call that tries.
-fn stream_values(workload: &Workload, device: &DeviceInfo) -> &'static [u32] {
+/// which others use too, only go past it: through it they took a quarter longer, and so would every call that tries. The pieces of a
+/// matrix took longer past the caches on one machine and a fifth less on another.
+fn stream_values(workload: &Workload, plan: &Plan, device: &DeviceInfo) -> &'static [u32] {
     let fill = |cache: Option<usize>| cache.is_some_and(|bytes| workload.bytes() >= bytes / 2);
-    match device.caches.l3 {
-        Some(l3) if fill(Some(l3)) => &[1],
-        None if fill(device.caches.l2) => &[1, 0],
+    match (plan, device.caches.l3) {
+        (Plan::Along(_), Some(l3)) if fill(Some(l3)) => &[1],
+        (Plan::Along(_), None) if fill(device.caches.l2) => &[1, 0],
         _ => &[0, 1],
     }
 }
@@ -117,11 +117,11 @@ impl Kernel for Stockham {
     }
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        self.points(workload, device, stream_values(workload, device))
+        self.points(workload, device, |plan| stream_values(workload, plan, device))
     }
 
     fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        self.points(workload, device, &[0, 1])
+        self.points(workload, device, |_| &[0, 1])
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
@@ -213,7 +213,12 @@ impl Stockham {
     }
 
     /// Threads and plans, with these ways to write where lines may go past the caches.
-    fn points(&self, workload: &Workload, device: &DeviceInfo, streamed: &[u32]) -> ParameterSpace {
+    fn points(
+        &self,
+        workload: &Workload,
+        device: &DeviceInfo,
+        streamed: impl Fn(&Plan) -> &'static [u32],
+    ) -> ParameterSpace {
         let geometry = Geometry::new(workload);
         let (points, contiguous) = line(&geometry);
         let lanes = self.line_lanes(&geometry, points);
@@ -222,8 +227,8 @@ impl Stockham {
         // Below this a hand-over costs more than there is to share.
         let threads = if geometry.points() * geometry.repeats() < 4096 { 1 } else { device.threads };
         let space = ParameterSpace::threads(threads).axis(Knob::Plan, &variants);
-        let past = all.is_some_and(|all| streams(workload, &geometry, &all[0], device));
-        if past { space.axis(Knob::Stream, streamed) } else { space }
+        let past = all.filter(|all| streams(workload, &geometry, &all[0], device));
+        if let Some(all) = past { space.axis(Knob::Stream, streamed(&all[0])) } else { space }
     }
 
     /// Lanes of the registers that work on lines of n neighbours. Real lines are transformed one by one.
