@@ -438,14 +438,12 @@ impl Runtime {
     pub(crate) fn launch_prepared(&self, entry: &Near<Entry>, pointers: &[*mut u8]) -> Result<()> {
         let generation = self.kernels().generation();
         let run = |current: &Entry| current.is_current(generation).then(|| self.run(current, pointers));
-        match entry.with(run) {
-            Some(done) => Ok(done?),
-            None => {
-                let next = self.selector.entry(&entry.get().workload)?;
-                entry.set(Arc::clone(&next));
-                Ok(self.run(&next, pointers)?)
-            }
+        if let Some(done) = entry.with(run) {
+            return Ok(done?);
         }
+        let next = self.selector.entry(&entry.get().workload)?;
+        entry.set(Arc::clone(&next));
+        Ok(self.run(&next, pointers)?)
     }
 
     /// The slow path: a workload seen for the first time.
