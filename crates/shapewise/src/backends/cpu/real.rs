@@ -64,8 +64,7 @@ pub fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// Asks for a cache line that will be needed later, no nearer than the second-level cache: requests beyond the first level wait in
-/// no more places than a CPU has for all its reads.
+/// The same for a line that is needed later: it comes no nearer than the second-level cache.
 #[inline(always)]
 pub fn prefetch_far<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
