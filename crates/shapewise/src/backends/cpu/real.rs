@@ -77,8 +77,7 @@ pub fn prefetch_write<T>(at: *mut T) {
     let _ = at;
 }
 
-/// Asks for a cache line that will be needed later, no nearer than the second-level cache: requests beyond the first level wait in
-/// no more places than a CPU has for all its reads.
+/// Asks for a cache line that is needed later: it comes no nearer than the second-level cache.
 #[inline(always)]
 pub fn prefetch_far<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
