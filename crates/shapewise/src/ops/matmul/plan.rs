@@ -59,7 +59,7 @@ const LEAST_TILES: usize = 8;
 const SHALLOW: usize = 64;
 
 /// Panels of wide tiles that are packed at once at most, and their share of the second-level cache besides: longer rows are fetched
-/// ahead, more panels come from further away (on one Emerald Rapids core 0.89 to 0.97 of the time of three at 64×64×65536 and
+/// ahead, more panels come from further away (on one Emerald Rapids core 0.90 to 0.97 of the time of three at 64×64×65536 and
 /// 4096×64×4096; 32 of them 1.03).
 const WIDE_CHUNK: usize = 8;
 
