@@ -29,8 +29,12 @@ pub(crate) mod at {
     pub const TERM_COUNT: usize = 6;
     /// Logarithm of the roofline.
     pub const ROOFLINE: usize = 8;
+    /// Threads that share the work.
+    pub const THREADS: usize = 9;
     /// Operation's attribute: function, kind of reduction or norm, activation.
     pub const ATTRIBUTE: usize = 22;
+    /// Logarithm of the number of results.
+    pub const RESULTS: usize = 24;
     /// Sizes of the first input, the second input and the output along their last axes.
     pub const SIZES: usize = 25;
     /// Number of those.
@@ -158,7 +162,7 @@ impl WorkloadFeatures {
         base[21] = f32::from(dtype);
         base[at::ATTRIBUTE] = attribute(workload.operation());
         base[23] = log2(workload.bytes() as f64);
-        base[24] = log2(output.map_or(0, TensorDesc::len) as f64);
+        base[at::RESULTS] = log2(output.map_or(0, TensorDesc::len) as f64);
         for (i, tensor) in [first, inputs.get(1), output].into_iter().enumerate() {
             let Some(tensor) = tensor else { continue };
             let from = at::SIZES + 3 * i;
@@ -195,7 +199,7 @@ impl WorkloadFeatures {
             *slot = seconds as f32;
         }
         out[at::ROOFLINE] = log2(terms.seconds());
-        out[9] = cost.threads as f32;
+        out[at::THREADS] = cost.threads as f32;
         out[10] = cost.imbalance as f32;
         out[11] = cost.forks as f32;
         out[12] = log2(cost.scratch as f64);

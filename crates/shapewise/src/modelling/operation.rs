@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Shapes below which nothing is learned but what neighbours tell: its folds need a few shapes each.
-const LEARNABLE: usize = 15;
+const LEARNABLE: usize = FOLDS;
 /// Parts that validation leaves out in turn.
 const FOLDS: usize = 5;
 /// Without evidence: ln of how far times stay behind the roofline at the middle and at the 95th percentile, over all
@@ -121,7 +121,7 @@ impl Learned {
         let weights = ResourceWeights::fit(examples);
         let against: Vec<Example> = examples
             .iter()
-            .map(|e| Example { baseline: weights.seconds(&e.features).max(f64::MIN_POSITIVE), ..*e })
+            .map(|e| Example { baseline: f64::from(weights.log(&e.features)).exp(), ..*e })
             .collect();
         let mut model = choice.make();
         model.fit(&against)?;
@@ -132,7 +132,7 @@ impl Learned {
     fn predict(&self, batch: &[Features], out: &mut [f32]) {
         self.model.predict(batch, out);
         for (value, features) in out.iter_mut().zip(batch) {
-            *value += self.weights.seconds(features).max(f64::MIN_POSITIVE).ln() as f32;
+            *value += self.weights.log(features);
         }
     }
 }
