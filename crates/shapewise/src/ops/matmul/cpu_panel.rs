@@ -273,6 +273,16 @@ fn buffer<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
     Split::at_most(g.k, blocking.kc).longest() * panels * width + LINE
 }
 
+/// Strips that columns are cut into at most: several for each of many threads, so that one on a slower core takes fewer of them.
+fn strips(threads: usize) -> usize {
+    if threads > 1 { 4 * threads } else { 1 }
+}
+
+/// The share of so many chunks that is packed before anything is computed: the first of every strip.
+pub(super) fn packed_before(chunks: f64, threads: usize) -> f64 {
+    (strips(threads) as f64 / chunks).min(1.0)
+}
+
 /// Computes the product; the result's rows are contiguous and `k` is not zero.
 ///
 /// # Safety
@@ -296,7 +306,7 @@ pub(super) unsafe fn run<T: Real>(
     // Those of a chunk of wide tiles do too: rows are read anew for each.
     let wide = width != panel_width::<T>(isa);
     let chunk = if wide { blocking.chunk.min(panels / (threads * 2)) } else { 1 };
-    let strips = Split::at_most(panels, (panels / (threads * 8)).max(chunk).clamp(1, 128));
+    let strips = Split::at_most(panels, (panels / strips(threads)).max(chunk).max(1));
     let (scratch, size) = (Shared(scratch), buffer::<T>(g, isa, blocking));
     let by_rows = blocking.by_rows;
     let next = AtomicUsize::new(0);
