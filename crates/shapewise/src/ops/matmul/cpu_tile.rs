@@ -320,6 +320,10 @@ unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R
                 }
             }
             a = [a[0].wrapping_offset(cs), a[1].wrapping_offset(cs)];
+            if !A::PACKED_LEFT {
+                // Else the compiler finds a pointer for every row, more than there are registers.
+                a = [settled(a[0]), settled(a[1])];
+            }
             b = b.wrapping_offset(right.rs);
         }
     }
