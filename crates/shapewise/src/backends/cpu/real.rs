@@ -107,6 +107,12 @@ pub fn settled<T>(at: *const T) -> *const T {
     at
 }
 
+/// The same for a distance.
+#[inline(always)]
+pub fn settled_offset(distance: isize) -> isize {
+    settled(std::ptr::without_provenance::<u8>(distance as usize)).addr() as isize
+}
+
 /// Vectors that find no register lie at multiples of their size in the function that this melts into: the compiler sees to that only
 /// where a variable asks for it, and a vector in two cache lines takes twice as long.
 #[inline(always)]

@@ -3,7 +3,7 @@
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use super::cpu_problem::Split;
-use super::cpu_tile::{Grid, Spill, expect, spilled, tiles};
+use super::cpu_tile::{Copied, Grid, Spill, expect, spilled, tiles};
 use crate::backends::cpu::simd::{Float, Lanes};
 use crate::ops::Activation;
 
@@ -138,17 +138,26 @@ pub(in crate::ops) trait Access {
     const PACKED_LEFT: bool;
     /// Whether steps of the right operand come from a far cache, one after the other.
     const FAR_RIGHT: bool = false;
+    /// Whether tiles ask for a far result, and copy panels, on the way.
+    const ON_THE_WAY: bool = false;
 }
 
 /// The left operand in panels.
 pub(in crate::ops) struct Packed;
 /// The left operand where it lies.
 pub(in crate::ops) struct InPlace;
+/// The left operand where it lies, the result far.
+pub(in crate::ops) struct Copying;
 /// The left operand where it lies, the right one asked for ahead because it does not fit the near caches.
 pub(in crate::ops) struct Streamed;
 
 impl Access for Packed {
     const PACKED_LEFT: bool = true;
+    const ON_THE_WAY: bool = true;
+}
+impl Access for Copying {
+    const PACKED_LEFT: bool = false;
+    const ON_THE_WAY: bool = true;
 }
 impl Access for InPlace {
     const PACKED_LEFT: bool = false;
@@ -208,7 +217,16 @@ pub(in crate::ops) unsafe fn column<T: Float, S: Lanes<T>, A: Access>(
             let far = !target.stream && (A::PACKED_LEFT || now > 1);
             if simple {
                 let grid = Grid { count: now, below, across: 1, beside: 0, far };
-                dispatch!(rows_below, T, S, A, false, rows, vectors, tiles(s, grid, k, left, right, &target));
+                dispatch!(
+                    rows_below,
+                    T,
+                    S,
+                    A,
+                    false,
+                    rows,
+                    vectors,
+                    tiles(s, grid, k, left, right, &target, Copied::NONE)
+                );
             } else {
                 if far {
                     expect(target.c, target.rs, rows, target.columns);
@@ -245,8 +263,26 @@ pub(in crate::ops) unsafe fn band<T: Float, S: Lanes<T>, A: Access>(
     rows: usize,
     k: usize,
     left: Left<T>,
+    right: Right<T>,
+    target: Target<T>,
+) {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { band_copying::<T, S, A>(s, rows, k, left, right, target, Copied::NONE) };
+}
+
+/// The same, which copies other panels on the way, as many as the band has, if those are whole and simply written.
+///
+/// # Safety
+/// As for [`band`], and what is copied can be read and has room.
+#[inline(always)]
+pub(in crate::ops) unsafe fn band_copying<T: Float, S: Lanes<T>, A: Access>(
+    s: S,
+    rows: usize,
+    k: usize,
+    left: Left<T>,
     mut right: Right<T>,
     mut target: Target<T>,
+    copied: Copied<T>,
 ) {
     let most = const { wide_of::<T, S>().1 };
     let (width, all) = (most * S::LANES, target.columns);
@@ -260,7 +296,16 @@ pub(in crate::ops) unsafe fn band<T: Float, S: Lanes<T>, A: Access>(
         let across = if simple && columns == width { (all - done) / width } else { 1 };
         if simple {
             let grid = Grid { count: 1, below: 0, across, beside: k * width, far: !target.stream };
-            dispatch!(rows_of_band, T, S, A, false, rows, vectors, tiles(s, grid, k, left, right, &target));
+            dispatch!(
+                rows_of_band,
+                T,
+                S,
+                A,
+                false,
+                rows,
+                vectors,
+                tiles(s, grid, k, left, right, &target, copied)
+            );
         } else {
             expect(target.c, target.rs, rows, columns);
             dispatch!(
@@ -352,7 +397,16 @@ pub(in crate::ops) unsafe fn groups<T: Float, S: Lanes<T>, A: Access, const MASK
         // Small products have their result near anyway.
         let grid = Grid { count, below, across, beside: vectors * S::LANES, far: false };
         if count > 0 {
-            dispatch!(rows_in_place, T, S, A, MASKED, rows, vectors, tiles(s, grid, k, left, right, &target));
+            dispatch!(
+                rows_in_place,
+                T,
+                S,
+                A,
+                MASKED,
+                rows,
+                vectors,
+                tiles(s, grid, k, left, right, &target, Copied::NONE)
+            );
         }
         left.a = left.a.wrapping_offset(below.wrapping_mul(count as isize));
         target.down(rows * count);

@@ -2,8 +2,8 @@
 //!
 //! Every thread takes strips of columns from a common counter and packs them chunk by chunk, a few panels that fit
 //! the second-level cache. While the panels of one chunk are computed with, the next chunk is packed into the other
-//! of two buffers, a few steps after each panel and with the following ones already asked for: memory is waited
-//! for only once. Steps are read along the rows, because lines below one another may all fall into the same set of
+//! of two buffers: by the tiles on their way where it is like this one, else a few steps after each panel and with the following
+//! ones already asked for. Memory is waited for only once. Steps are read along the rows, because lines below one another may all fall into the same set of
 //! the cache. For the same reason large results of few steps are written along their rows: a tile's rows with all panels of a
 //! chunk, which then come from the second-level cache for each tile, before the next rows. Wide tiles read so little of them in
 //! each step that every result is written that way.
@@ -13,9 +13,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu_finish::activate_rows;
-use super::cpu_micro::{self as micro, InPlace, Left, Right, Target, is_wide, wide_of};
+use super::cpu_micro::{self as micro, Copying, Left, Right, Target, is_wide, wide_of};
 use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width, wide_width};
+use super::cpu_tile::Copied;
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::real::prefetch;
 use crate::backends::cpu::simd::{Isa, Lanes};
@@ -70,6 +71,29 @@ impl<T: Real> Strip<T> {
         let columns = (self.chunk * width).min(self.part.n.checked_sub(column).filter(|&left| left > 0)?);
         Some(Chunk { column, columns, from, depth })
     }
+
+    /// Whether tiles copy the next chunk while this one is computed with: both have as many panels, whole and simply written.
+    #[inline(always)]
+    fn copies(&self, chunk: &Chunk, next: &Chunk, width: usize) -> bool {
+        let g = &self.part;
+        let alike = next.columns == chunk.columns && chunk.columns.is_multiple_of(width);
+        alike && g.b_cs == 1 && g.epilogue.is_nothing()
+    }
+
+    /// One of several pieces of a chunk, as tiles copy it.
+    #[inline(always)]
+    fn copied(&self, chunk: &Chunk, width: usize, piece: usize, pieces: usize, buffer: *mut T) -> Copied<T> {
+        let g = &self.part;
+        let (step, steps) = Split::into(chunk.depth, pieces).piece(piece);
+        let row = g.b.wrapping_offset(g.b_rs.wrapping_mul((chunk.from + step) as isize));
+        Copied {
+            from: row.wrapping_add(chunk.column),
+            rs: g.b_rs,
+            steps,
+            to: buffer.wrapping_add(step * width),
+            apart: width * chunk.depth,
+        }
+    }
 }
 
 impl<T: Real> LanesTask<T> for Strip<T> {
@@ -90,15 +114,21 @@ impl<T: Real> LanesTask<T> for Strip<T> {
             let bands = Split::at_most(self.part.m, const { wide_of::<T, S>().0 });
             let by_rows = const { is_wide::<T, S>() } || self.by_rows;
             let pieces = if by_rows { bands.blocks } else { chunk.columns.div_ceil(width) };
+            let copies = by_rows && next.is_some_and(|next| self.copies(&chunk, &next, width));
             for piece in 0..pieces {
+                let (mut copied, other) = (Copied::NONE, self.buffers[(i + 1) % 2]);
                 if let Some(next) = &next {
-                    // SAFETY: as above, into the buffer that is not read now.
-                    unsafe { pack_piece(&self, width, next, piece, pieces, self.buffers[(i + 1) % 2]) };
+                    if copies {
+                        copied = self.copied(next, width, piece, pieces, other);
+                    } else {
+                        // SAFETY: as above, into the buffer that is not read now.
+                        unsafe { pack_piece(&self, width, next, piece, pieces, other) };
+                    }
                 }
                 // SAFETY: the panels were packed.
                 unsafe {
                     if by_rows {
-                        band(s, &self, &chunk, bands.piece(piece), self.buffers[i % 2]);
+                        band(s, &self, &chunk, bands.piece(piece), self.buffers[i % 2], copied);
                     } else {
                         panel(s, &self, &chunk, piece * width, self.buffers[i % 2]);
                     }
@@ -159,7 +189,7 @@ unsafe fn pack_piece<T: Real>(
     }
 }
 
-/// Multiplies some rows, first and number, with all panels of a chunk.
+/// Multiplies some rows, first and number, with all panels of a chunk, and copies others.
 #[inline(always)]
 unsafe fn band<T: Real, S: Lanes<T>>(
     s: S,
@@ -167,6 +197,7 @@ unsafe fn band<T: Real, S: Lanes<T>>(
     chunk: &Chunk,
     (row, rows): (usize, usize),
     buffer: *const T,
+    copied: Copied<T>,
 ) {
     let g = strip.part.part(row, rows, chunk.column, chunk.columns);
     let width = const { wide_of::<T, S>().1 * S::LANES };
@@ -187,7 +218,7 @@ unsafe fn band<T: Real, S: Lanes<T>>(
     };
     // SAFETY: the panels were packed for this depth, and the target lies in the result.
     unsafe {
-        micro::band::<T, S, InPlace>(s, rows, chunk.depth, left, right, target);
+        micro::band_copying::<T, S, Copying>(s, rows, chunk.depth, left, right, target, copied);
         activate_rows(strip.isa, target.c, target.rs, rows, chunk.columns, target.activation);
     }
 }
@@ -224,7 +255,7 @@ unsafe fn panel<T: Real, S: Lanes<T>>(
     let split = Split::at_most(g.m, most_rows);
     // SAFETY: the panel was packed for this depth, and the target lies in the result.
     unsafe {
-        micro::column::<T, S, InPlace>(s, split, chunk.depth, left, right, target);
+        micro::column::<T, S, Copying>(s, split, chunk.depth, left, right, target);
         activate_rows(strip.isa, target.c, target.rs, g.m, columns, target.activation);
     }
 }
@@ -240,6 +271,16 @@ fn buffer<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> usize {
     let panels = blocking.chunk.min(g.n.div_ceil(width));
     // A line more, so that no two threads write the same one.
     Split::at_most(g.k, blocking.kc).longest() * panels * width + LINE
+}
+
+/// Strips that columns are cut into at most: several for each of many threads, so that one on a slower core takes fewer of them.
+fn strips(threads: usize) -> usize {
+    if threads > 1 { 4 * threads } else { 1 }
+}
+
+/// The share of so many chunks that is packed before anything is computed: the first of every strip.
+pub(super) fn packed_before(chunks: f64, threads: usize) -> f64 {
+    (strips(threads) as f64 / chunks).min(1.0)
 }
 
 /// Computes the product; the result's rows are contiguous and `k` is not zero.
@@ -265,7 +306,7 @@ pub(super) unsafe fn run<T: Real>(
     // Those of a chunk of wide tiles do too: rows are read anew for each.
     let wide = width != panel_width::<T>(isa);
     let chunk = if wide { blocking.chunk.min(panels / (threads * 2)) } else { 1 };
-    let strips = Split::at_most(panels, (panels / (threads * 8)).max(chunk).clamp(1, 128));
+    let strips = Split::at_most(panels, (panels / strips(threads)).max(chunk).max(1));
     let (scratch, size) = (Shared(scratch), buffer::<T>(g, isa, blocking));
     let by_rows = blocking.by_rows;
     let next = AtomicUsize::new(0);

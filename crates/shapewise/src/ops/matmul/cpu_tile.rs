@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use super::cpu_micro::{Access, FAR_AHEAD, Left, Right, Target};
-use crate::backends::cpu::real::{prefetch, settled};
+use crate::backends::cpu::real::{prefetch, settled, settled_offset};
 use crate::backends::cpu::simd::{Apart, Float, Lanes};
 
 /// A tile on its way through memory, where it is not simply written.
@@ -60,8 +60,65 @@ pub(super) struct Grid {
     pub across: usize,
     /// From one of these to the next in the right operand.
     pub beside: usize,
-    /// Whether the result has to be asked for before it is written.
+    /// Whether the result has to be asked for before it is written, if tiles do anything on the way.
     pub far: bool,
+}
+
+/// Steps of a matrix that tiles side by side copy on the way, each its vectors of every step: into panels that follow one another.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Copied<T> {
+    pub from: *const T,
+    /// Distance between steps.
+    pub rs: isize,
+    pub steps: usize,
+    pub to: *mut T,
+    /// Distance between panels.
+    pub apart: usize,
+}
+
+impl<T> Copied<T> {
+    /// No step.
+    pub const NONE: Self =
+        Self { from: std::ptr::null(), rs: 0, steps: 0, to: std::ptr::null_mut(), apart: 0 };
+}
+
+/// What a tile does beside its sums, a little in each of several turns: lines that are asked for all at once would wait for each other,
+/// and the sums for them.
+struct OnTheWay<T> {
+    turns: usize,
+    /// Steps of the product between turns.
+    every: usize,
+    copied: Copied<T>,
+    /// From what is copied to what the next tile will copy.
+    ahead: isize,
+    /// Where the next tile goes, and its rows that are asked for.
+    next: *const T,
+    next_rs: isize,
+    next_rows: usize,
+}
+
+impl<T: Float> OnTheWay<T> {
+    /// The part of a turn; each moves on to the next one's.
+    #[inline(always)]
+    unsafe fn turn<S: Lanes<T>, const V: usize>(&mut self, s: S, turn: usize) {
+        if turn < self.copied.steps {
+            for j in 0..V {
+                let at = j * S::LANES;
+                let from = self.copied.from.wrapping_add(at);
+                // SAFETY: the caller's matrix and panels have whole vectors of the step.
+                unsafe { s.store(self.copied.to.wrapping_add(at), s.load(from)) };
+                prefetch(from.wrapping_offset(self.ahead));
+            }
+            self.copied.from = self.copied.from.wrapping_offset(self.copied.rs);
+            self.copied.to = self.copied.to.wrapping_add(V * S::LANES);
+        }
+        if turn < self.next_rows {
+            for line in 0..const { (V * S::LANES * size_of::<T>()).div_ceil(LINE) } {
+                prefetch(self.next.wrapping_byte_add(LINE * line));
+            }
+            self.next = self.next.wrapping_offset(self.next_rs);
+        }
+    }
 }
 
 /// Tiles of `R` rows and `V` vectors: their operands, and where they go.
@@ -74,6 +131,7 @@ struct Tiles<T, A, const MASKED: bool, const R: usize, const V: usize> {
     rs: isize,
     columns: usize,
     write: Write,
+    copied: Copied<T>,
     access: PhantomData<A>,
 }
 
@@ -82,16 +140,26 @@ impl<T: Float, A: Access, const MASKED: bool, const R: usize, const V: usize> Ap
 {
     #[inline(always)]
     fn run<S: Lanes<T>>(self, s: S) {
-        let Self { grid, k, mut left, right, c: mut row, rs, columns, write, .. } = self;
+        let Self { grid, k, mut left, right, c: mut row, rs, columns, write, copied, .. } = self;
+        let next_rows = if grid.far { R } else { 0 };
+        let turns = if A::ON_THE_WAY { next_rows.max(copied.steps).max(1) } else { 1 };
+        let every = if A::ON_THE_WAY { k / turns } else { k };
         for _ in 0..grid.count {
             let (mut right, mut c) = (right, row);
-            for _ in 0..grid.across {
-                if grid.far {
-                    expect(c, rs, R, columns);
-                }
+            let below = row.wrapping_offset(rs.wrapping_mul(R as isize));
+            for tile in 0..grid.across {
+                let at = tile * V * S::LANES;
+                let (next, ahead) = if tile + 1 < grid.across {
+                    (c.wrapping_add(V * S::LANES), (V * S::LANES) as isize)
+                } else {
+                    (below, copied.rs.wrapping_mul(copied.steps as isize).wrapping_sub(at as isize))
+                };
+                let (from, to) = (copied.from.wrapping_add(at), copied.to.wrapping_add(tile * copied.apart));
+                let copied = Copied { from, to, ..copied };
+                let aside = OnTheWay { turns, every, copied, ahead, next, next_rs: rs, next_rows };
                 // SAFETY: whoever made the tiles gave valid operands and room for whole vectors.
                 unsafe {
-                    let sums = multiply::<T, S, A, MASKED, R, V>(s, k, left, right, columns);
+                    let sums = multiply::<T, S, A, MASKED, R, V>(s, k, left, right, columns, aside);
                     let lanes = |j: usize| columns.saturating_sub(j * S::LANES).min(S::LANES);
                     match write {
                         Write::Store => each(sums, c, rs, S::LANES, |at, _, sum| s.store(at, sum)),
@@ -111,13 +179,14 @@ impl<T: Float, A: Access, const MASKED: bool, const R: usize, const V: usize> Ap
                 c = c.wrapping_add(V * S::LANES);
             }
             left.a = left.a.wrapping_offset(grid.below);
-            row = row.wrapping_offset(rs.wrapping_mul(R as isize));
+            row = below;
         }
     }
 }
 
 /// Computes tiles that are simply written, by a function of their own.
 #[inline(always)]
+#[allow(clippy::too_many_arguments)]
 pub(super) unsafe fn tiles<
     T: Float,
     S: Lanes<T>,
@@ -132,6 +201,7 @@ pub(super) unsafe fn tiles<
     left: Left<T>,
     right: Right<T>,
     target: &Target<T>,
+    copied: Copied<T>,
 ) {
     let some = S::MASKS && target.columns < V * S::LANES;
     let write = match target {
@@ -142,7 +212,8 @@ pub(super) unsafe fn tiles<
         _ => Write::Store,
     };
     let (c, rs, columns) = (target.c, target.rs, target.columns);
-    s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, access: PhantomData });
+    let access = PhantomData;
+    s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, copied, access });
 }
 
 /// Computes the sums of one tile.
@@ -164,7 +235,8 @@ pub(super) unsafe fn spilled<
 ) {
     let grid = Grid { count: 1, below: 0, across: 1, beside: 0, far: false };
     let (c, rs, write) = (spill.0.as_mut_ptr().cast(), (V * S::LANES) as isize, Write::Store);
-    s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, access: PhantomData });
+    let (copied, access) = (Copied::NONE, PhantomData);
+    s.apart(Tiles::<T, A, MASKED, R, V> { grid, k, left, right, c, rs, columns, write, copied, access });
 }
 
 /// Calls `f` with every vector of a tile, its place and its number in the row.
@@ -206,42 +278,63 @@ unsafe fn multiply<T: Float, S: Lanes<T>, A: Access, const MASKED: bool, const R
     left: Left<T>,
     right: Right<T>,
     columns: usize,
+    mut aside: OnTheWay<T>,
 ) -> [[S::V; V]; R] {
-    let (rs, cs) = if A::PACKED_LEFT { (1, R as isize) } else { (left.rs, left.cs) };
-    // One pointer per row and a common offset: stepping from row to row would be a chain as long as the sums.
-    let mut a = [left.a; R];
-    for i in 1..R {
-        a[i] = settled(a[i - 1].wrapping_offset(rs));
-    }
-    let (mut step, mut b) = (0_isize, right.b);
+    let cs = if A::PACKED_LEFT { R as isize } else { left.cs };
+    let rows = eight_rows(left.rs);
+    // Every eighth row has a pointer: stepping from row to row would be a chain as long as the sums.
+    let mut a = [left.a, settled(left.a.wrapping_offset(left.rs.wrapping_mul(8)))];
+    let mut b = right.b;
     let mut sums = [[s.splat(T::ZERO); V]; R];
-    for _ in 0..k {
-        let mut y = [s.splat(T::ZERO); V];
-        for (j, y) in y.iter_mut().enumerate() {
-            let at = b.wrapping_add(j * S::LANES);
-            let lanes = columns.saturating_sub(j * S::LANES).min(S::LANES);
-            // SAFETY: the caller's columns.
-            *y = unsafe { if MASKED { s.load_first(at, lanes) } else { s.load(at) } };
+    for turn in 0..aside.turns {
+        if A::ON_THE_WAY {
+            // SAFETY: the caller's promise.
+            unsafe { aside.turn::<S, V>(s, turn) };
         }
-        for i in 0..R {
-            // SAFETY: the caller's rows and steps.
-            let x = s.splat(unsafe { *a[i].offset(step) });
-            for j in 0..V {
-                sums[i][j] = s.mul_add(x, y[j], sums[i][j]);
+        let last = turn + 1 == aside.turns;
+        for _ in 0..if last { k - turn * aside.every } else { aside.every } {
+            let mut y = [s.splat(T::ZERO); V];
+            for (j, y) in y.iter_mut().enumerate() {
+                let at = b.wrapping_add(j * S::LANES);
+                let lanes = columns.saturating_sub(j * S::LANES).min(S::LANES);
+                // SAFETY: the caller's columns.
+                *y = unsafe { if MASKED { s.load_first(at, lanes) } else { s.load(at) } };
             }
-        }
-        if A::PACKED_LEFT {
-            // Panels follow one another, so this reaches into the next one in time.
-            prefetch(a[0].wrapping_offset(step.wrapping_add(AHEAD * R as isize)));
-        }
-        if A::FAR_RIGHT {
-            let far = b.wrapping_offset(right.rs.wrapping_mul(FAR_AHEAD as isize));
-            for line in 0..const { (V * S::LANES * size_of::<T>()).div_ceil(64) } {
-                prefetch(far.wrapping_byte_add(64 * line));
+            for i in 0..R {
+                let row =
+                    if A::PACKED_LEFT { a[0].wrapping_add(i) } else { a[i / 8].wrapping_offset(rows[i % 8]) };
+                // SAFETY: the caller's rows and steps.
+                let x = s.splat(unsafe { *row });
+                for j in 0..V {
+                    sums[i][j] = s.mul_add(x, y[j], sums[i][j]);
+                }
             }
+            if A::PACKED_LEFT {
+                // Panels follow one another, so this reaches into the next one in time.
+                prefetch(a[0].wrapping_offset(AHEAD * R as isize));
+            }
+            if A::FAR_RIGHT {
+                let far = b.wrapping_offset(right.rs.wrapping_mul(FAR_AHEAD as isize));
+                for line in 0..const { (V * S::LANES * size_of::<T>()).div_ceil(LINE) } {
+                    prefetch(far.wrapping_byte_add(LINE * line));
+                }
+            }
+            a = [a[0].wrapping_offset(cs), a[1].wrapping_offset(cs)];
+            if !A::PACKED_LEFT {
+                // Else the compiler finds a pointer for every row, more than there are registers.
+                a = [settled(a[0]), settled(a[1])];
+            }
+            b = b.wrapping_offset(right.rs);
         }
-        step = step.wrapping_add(cs);
-        b = b.wrapping_offset(right.rs);
     }
     sums
+}
+
+/// Distances of eight rows: odd multiples of a row, of which addresses make the others, so that few registers are enough.
+#[inline(always)]
+fn eight_rows(rs: isize) -> [isize; 8] {
+    let three = settled_offset(rs.wrapping_mul(3));
+    let five = settled_offset(rs.wrapping_mul(5));
+    let seven = settled_offset(rs.wrapping_mul(7));
+    [0, rs, rs.wrapping_mul(2), three, rs.wrapping_mul(4), five, three.wrapping_mul(2), seven]
 }
