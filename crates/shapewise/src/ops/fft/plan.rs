@@ -60,7 +60,7 @@ impl fmt::Display for Plan {
 }
 
 /// Points from which on a transform is cut into a matrix first: about what fits half of a usual second cache. Sixteen lanes take so few
-/// passes that a line of 2¹⁶ points was a quarter faster than every matrix on one Emerald Rapids core; at twice as many they are even.
+/// passes that a line of 2¹⁶ points was a quarter faster than every matrix tried on one Emerald Rapids core; at twice as many they are even.
 const fn long(lanes: usize) -> usize {
     if lanes < 16 { 1 << 15 } else { 1 << 17 }
 }
