@@ -21,6 +21,9 @@ const TRANSPOSE: f64 = 9.0;
 /// The same for a vector that tiles copy on their way: a load and a store for which they have slots left, asked for ahead. A pick, not
 /// measured by itself: together with asking for the result in turns, 64×64×65536 took 0.81 of the time on one Emerald Rapids core.
 const ON_THE_WAY: f64 = 1.0;
+/// What of a copy is hidden behind the sums of each row, down to [`ON_THE_WAY`]. A pick as well: with 64 rows that is all of it, with eight
+/// next to nothing (8×4096×4096 took as long as with copies between tiles).
+const HIDDEN: f64 = 0.125;
 
 /// The same for each row of a tile, if rows of the left operand are read where they lie and in pieces: no piece goes
 /// on where the last one ended, so none of them is fetched ahead. Derived from products of 192³ to 1024³ on Zen 3, where it
@@ -155,8 +158,8 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
             let all = packing(k * n * row_blocks, g.b_cs != 1);
             let before = cpu_panel::packed_before(chunks, plan.threads);
             let copies = plan.by_rows && g.b_cs == 1 && g.epilogue.is_nothing();
-            executed +=
-                waits + if copies { all * (before + (1.0 - before) * ON_THE_WAY / COPY) } else { all };
+            let copy = (COPY - HIDDEN * m).max(ON_THE_WAY) / COPY;
+            executed += waits + if copies { all * (before + (1.0 - before) * copy) } else { all };
             // A tile's rows stay near while the panels pass by, or a panel while the rows do.
             let again = if plan.by_rows { left * chunks + right * m / tile_rows } else { left * panels };
             let sums = result * (2.0 * passes - 1.0);

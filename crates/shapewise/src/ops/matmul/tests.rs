@@ -195,12 +195,17 @@ fn large_results_of_few_steps_are_written_along_their_rows() {
     for threads in [1, 2] {
         let rt = runtime(threads);
         let beyond = rt.device_info().caches.l2.unwrap_or(128 << 10) / size_of::<f32>();
-        for (m, k, ways, bias) in
-            [(7, 5, (0, 0), false), (13, 64, (1, 1), false), (6, 33, (2, 3), false), (5, 3, (0, 0), true)]
-        {
+        for (m, k, ways, bias) in [
+            (7, 5, (0, 0), false),
+            (9, 1, (2, 2), false),
+            (13, 64, (1, 1), false),
+            (6, 33, (2, 3), false),
+            (5, 3, (0, 0), true),
+        ] {
             // Neither whole chunks of panels nor a whole panel at the end.
             let case = Case { m, k, n: beyond / m + 101, ways, bias, activation: Activation::None };
             check::<f32>(&rt, &case, |x| x as f32, f64::from, 1e-6);
+            check::<f64>(&rt, &case, |x| x, |x| x, 1e-14);
         }
     }
 }
