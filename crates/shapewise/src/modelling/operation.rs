@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Shapes below which nothing is learned but what neighbours tell: its folds need a few shapes each.
-const LEARNABLE: usize = FOLDS;
+const LEARNABLE: usize = 15;
 /// Parts that validation leaves out in turn.
 const FOLDS: usize = 5;
 /// Without evidence: ln of how far times stay behind the roofline at the middle and at the 95th percentile, over all
