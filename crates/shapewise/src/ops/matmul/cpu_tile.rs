@@ -186,7 +186,7 @@ impl<T: Float, A: Access, const MASKED: bool, const R: usize, const V: usize> Ap
 
 /// Computes tiles that are simply written, by a function of their own.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments)] // operands, target and what is copied beside them
 pub(super) unsafe fn tiles<
     T: Float,
     S: Lanes<T>,
