@@ -6,6 +6,8 @@
 //! claimed, and only waits for tasks that were really started: a worker that the system does not schedule
 //! costs nothing but its help.
 
+mod place;
+
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,6 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
+
+use place::Place;
 
 /// How long an idle worker looks for the next job before it parks: about twice what waking a parked one costs on a
 /// virtual machine (50 µs), so that looking never costs much more than it saves.
@@ -87,6 +91,8 @@ struct Shared {
     completion: Completion,
     /// Per worker: it is parked, or about to.
     asleep: Box<[AtomicBool]>,
+    /// Per worker: where it sleeps.
+    places: Box<[Place]>,
     handles: OnceLock<Box<[Thread]>>,
     caller: (Mutex<()>, Condvar),
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -113,6 +119,7 @@ impl ThreadPool {
                 panicked: AtomicBool::new(false),
             },
             asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
+            places: (1..threads).map(|_| Place::new()).collect(),
             handles: OnceLock::new(),
             caller: (Mutex::new(()), Condvar::new()),
             panic: Mutex::new(None),
@@ -350,12 +357,14 @@ impl Shared {
 
     /// Sleeps until there is news. Either this thread sees the news after raising its flag, or the announcer sees the flag.
     fn park(&self, index: usize, news: impl Fn() -> bool) {
-        let asleep = &self.asleep[index - 1];
+        let (asleep, place) = (&self.asleep[index - 1], &self.places[index - 1]);
+        place.leave();
         asleep.store(true, Ordering::SeqCst);
         while !news() && asleep.load(Ordering::SeqCst) {
             thread::park();
         }
         asleep.store(false, Ordering::Relaxed);
+        place.arrive();
     }
 
     /// Wakes the sleepers that participant `index` answers for: everyone wakes two, so no one wakes them all.
@@ -364,6 +373,7 @@ impl Shared {
         for child in [2 * index + 1, 2 * index + 2] {
             if child < participants && child <= handles.len() && self.asleep[child - 1].load(Ordering::SeqCst)
             {
+                self.places[child - 1].make_way();
                 self.asleep[child - 1].store(false, Ordering::SeqCst);
                 handles[child - 1].unpark();
             }

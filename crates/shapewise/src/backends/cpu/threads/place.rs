@@ -1,0 +1,170 @@
+//! Where a sleeping worker wakes up.
+//!
+//! Linux wakes a thread on the core where it last ran, and on a machine that was busy it does not look for an idle one.
+//! Where that is the core of the thread that wakes it, both share it until the system's next look at the load,
+//! milliseconds later, and a product of 255 takes three times as long.
+
+/// The core that a worker left when it went to sleep, and the way to keep it off one.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(super) use linux::Place;
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub(super) use other::Place;
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod linux {
+    use std::mem::{size_of, zeroed};
+    use std::sync::atomic::{AtomicI32, Ordering};
+    use std::sync::{Mutex, PoisonError};
+
+    use libc::{CPU_CLR, CPU_COUNT, cpu_set_t, pid_t};
+
+    pub struct Place {
+        thread: AtomicI32,
+        core: AtomicI32,
+        /// The cores that the worker may use, while it is kept off one of them.
+        allowed: Mutex<Option<cpu_set_t>>,
+    }
+
+    impl Place {
+        pub const fn new() -> Self {
+            Self { thread: AtomicI32::new(0), core: AtomicI32::new(-1), allowed: Mutex::new(None) }
+        }
+
+        /// The worker is about to sleep.
+        pub fn leave(&self) {
+            // SAFETY: both only ask for a number.
+            let (thread, core) = unsafe { (libc::gettid(), libc::sched_getcpu()) };
+            self.thread.store(thread, Ordering::Relaxed);
+            self.core.store(core, Ordering::Relaxed);
+        }
+
+        /// Sees to it that the worker, asleep, wakes up on another core than the caller's.
+        pub fn make_way(&self) {
+            // SAFETY: asks for a number.
+            let here = unsafe { libc::sched_getcpu() };
+            if here < 0 || here != self.core.load(Ordering::Relaxed) {
+                return;
+            }
+            let thread = self.thread.load(Ordering::Relaxed);
+            let Some(allowed) = cores_of(thread) else { return };
+            let others = without(allowed, here as usize);
+            // SAFETY: the set is a valid one.
+            if unsafe { CPU_COUNT(&others) } > 0 {
+                *self.allowed() = Some(allowed);
+                keep_to(thread, &others);
+            }
+        }
+
+        /// The worker is awake: all its cores are open to it again.
+        pub fn arrive(&self) {
+            if let Some(allowed) = self.allowed().take() {
+                keep_to(0, &allowed);
+            }
+        }
+
+        fn allowed(&self) -> std::sync::MutexGuard<'_, Option<cpu_set_t>> {
+            self.allowed.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    /// The cores that a thread may use (0: the calling one); `None` where the system has more than a set holds.
+    fn cores_of(thread: pid_t) -> Option<cpu_set_t> {
+        // SAFETY: a set is a plain array of bits, which the system fills.
+        unsafe {
+            let mut set: cpu_set_t = zeroed();
+            (libc::sched_getaffinity(thread, size_of::<cpu_set_t>(), &raw mut set) == 0).then_some(set)
+        }
+    }
+
+    fn without(mut set: cpu_set_t, core: usize) -> cpu_set_t {
+        if core < libc::CPU_SETSIZE as usize {
+            // SAFETY: the number is one of the set's.
+            unsafe { CPU_CLR(core, &mut set) };
+        }
+        set
+    }
+
+    /// Where this fails the thread stays as it is, and only time is lost.
+    fn keep_to(thread: pid_t, cores: &cpu_set_t) {
+        // SAFETY: the set is valid and only read.
+        unsafe { libc::sched_setaffinity(thread, size_of::<cpu_set_t>(), cores) };
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use std::sync::mpsc::channel;
+
+        fn numbers(set: &cpu_set_t) -> Vec<usize> {
+            // SAFETY: the numbers are those of a set.
+            (0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, set) }).collect()
+        }
+
+        /// The calling thread stays on one core.
+        fn pin(core: i32) {
+            // SAFETY: no bit set is a valid set, and the number comes from the system.
+            let mut set: cpu_set_t = unsafe { zeroed() };
+            unsafe { libc::CPU_SET(core as usize, &mut set) };
+            keep_to(0, &set);
+        }
+
+        #[test]
+        fn a_sleeper_is_kept_off_the_core_of_its_waker_and_gets_it_back() {
+            let (wake, woken) = channel();
+            let (tell, told) = channel();
+            let place = Place::new();
+            std::thread::scope(|scope| {
+                let place = &place;
+                scope.spawn(move || {
+                    let before = numbers(&cores_of(0).unwrap());
+                    place.leave();
+                    tell.send(before.clone()).unwrap();
+                    woken.recv().unwrap();
+                    place.arrive();
+                    tell.send(numbers(&cores_of(0).unwrap())).unwrap();
+                });
+                scope.spawn(move || {
+                    let before = told.recv().unwrap();
+                    let core = place.core.load(Ordering::Relaxed);
+                    pin(core);
+                    place.make_way();
+                    let thread = place.thread.load(Ordering::Relaxed);
+                    let mut others = before.clone();
+                    others.retain(|&other| other != core as usize || before.len() == 1);
+                    assert_eq!(numbers(&cores_of(thread).unwrap()), others);
+                    wake.send(()).unwrap();
+                    assert_eq!(told.recv().unwrap(), before);
+                });
+            });
+        }
+
+        #[test]
+        fn a_sleeper_elsewhere_is_left_alone() {
+            let place = Place::new();
+            place.leave();
+            let here = place.core.load(Ordering::Relaxed);
+            place.core.store(here + 1, Ordering::Relaxed);
+            pin(here);
+            place.make_way();
+            assert!(place.allowed().is_none());
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod other {
+    /// Other systems have no such call.
+    pub struct Place;
+
+    impl Place {
+        pub const fn new() -> Self {
+            Self
+        }
+
+        pub fn leave(&self) {}
+
+        pub fn make_way(&self) {}
+
+        pub fn arrive(&self) {}
+    }
+}
