@@ -17,6 +17,9 @@ fn rates(peaks: &Peaks, threads: usize) -> [Option<f64>; 4] {
     [Level::L1, Level::L2, Level::L3, Level::Memory].map(|level| peaks.bandwidth(level, threads))
 }
 
+/// Roofs that memory is taken for at once: those of three instruction sets and scalar code on one and on all threads.
+const USUAL: usize = 8;
+
 /// The roofs of a device, each looked up once: the candidates of a workload share a few.
 pub struct Roofs<'a> {
     peaks: Option<&'a Peaks>,
@@ -26,7 +29,7 @@ pub struct Roofs<'a> {
 impl<'a> Roofs<'a> {
     /// The roofs below measured peaks, if there are any.
     pub fn new(peaks: Option<&'a Peaks>) -> Self {
-        Self { peaks, known: Vec::new() }
+        Self { peaks, known: Vec::with_capacity(USUAL) }
     }
 
     /// The times of a cost's resources; `None` where a peak that it needs was not measured.

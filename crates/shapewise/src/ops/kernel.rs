@@ -137,7 +137,7 @@ pub enum Constraint {
 impl Constraint {
     /// The refusal, if the condition does not hold.
     pub fn check(&self, workload: &Workload, device: &DeviceInfo) -> Option<Refusal> {
-        let elements = workload.outputs().first().map_or(0, super::TensorDesc::len);
+        let elements = || workload.outputs().first().map_or(0, super::TensorDesc::len);
         match *self {
             Self::DTypes(accepted) => workload
                 .operands()
@@ -152,9 +152,11 @@ impl Constraint {
                 .position(|o| !o.is_contiguous())
                 .map(|operand| Refusal::NotContiguous { operand }),
             Self::MinElements(limit) => {
+                let elements = elements();
                 (elements < limit).then_some(Refusal::Size { elements, limit, too: "small" })
             }
             Self::MaxElements(limit) => {
+                let elements = elements();
                 (elements > limit).then_some(Refusal::Size { elements, limit, too: "large" })
             }
             Self::Shape(needs, holds) => (!holds(workload)).then_some(Refusal::Shape(needs.into())),

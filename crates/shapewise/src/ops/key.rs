@@ -45,7 +45,9 @@ fn canonical(workload: &Workload, out: &mut impl Write) -> fmt::Result {
     operation(workload.operation(), out)?;
     for (mark, operands) in [('i', workload.inputs()), ('o', workload.outputs())] {
         for operand in operands {
-            write!(out, ";{mark} ")?;
+            out.write_char(';')?;
+            out.write_char(mark)?;
+            out.write_char(' ')?;
             tensor(operand, out)?;
         }
     }
@@ -53,11 +55,29 @@ fn canonical(workload: &Workload, out: &mut impl Write) -> fmt::Result {
 }
 
 fn tensor(desc: &TensorDesc, out: &mut impl Write) -> fmt::Result {
-    write!(out, "{} {}", desc.dtype, if desc.aligned { 'a' } else { 'u' })?;
-    for (size, stride) in desc.shape.iter().zip(desc.strides.iter()) {
-        write!(out, " {size}:{stride}")?;
+    out.write_str(desc.dtype.name())?;
+    out.write_str(if desc.aligned { " a" } else { " u" })?;
+    for (&size, &stride) in desc.shape.iter().zip(desc.strides.iter()) {
+        out.write_char(' ')?;
+        number(size, out)?;
+        out.write_str(if stride < 0 { ":-" } else { ":" })?;
+        number(stride.unsigned_abs(), out)?;
     }
     Ok(())
+}
+
+/// Decimal digits without the formatting machinery: every workload that is new is written, and is mostly numbers.
+fn number(mut n: usize, out: &mut impl Write) -> fmt::Result {
+    let (mut digits, mut from) = ([b'0'; 20], 20);
+    loop {
+        from -= 1;
+        digits[from] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.write_str(str::from_utf8(&digits[from..]).map_err(|_| fmt::Error)?)
 }
 
 fn operation(operation: &Operation, out: &mut impl Write) -> fmt::Result {

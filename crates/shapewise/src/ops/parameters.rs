@@ -103,14 +103,20 @@ pub struct ParameterSpace {
 }
 
 impl ParameterSpace {
+    /// Points that memory is taken for at once.
+    const USUAL: usize = 4;
+
     /// The single point without tunables.
     pub fn single() -> Self {
-        Self { points: vec![Parameters::new()] }
+        let mut points = Vec::with_capacity(Self::USUAL);
+        points.push(Parameters::new());
+        Self { points }
     }
 
     /// One thread, and every power of two up to all `threads`.
     pub fn threads(threads: usize) -> Self {
-        let mut values: Vec<u32> = std::iter::successors(Some(1u32), |n| n.checked_mul(2))
+        // Every power of two of 32 bits, and the threads themselves.
+        let mut values: ArrayVec<u32, 33> = std::iter::successors(Some(1u32), |n| n.checked_mul(2))
             .take_while(|&n| (n as usize) < threads)
             .collect();
         values.push(threads.max(1) as u32);
@@ -119,12 +125,17 @@ impl ParameterSpace {
 
     /// Crosses the points so far with each value of another tunable.
     #[must_use]
-    pub fn axis(self, knob: Knob, values: &[u32]) -> Self {
-        let mut points = Vec::with_capacity(self.points.len() * values.len());
-        for point in &self.points {
-            points.extend(values.iter().map(|&value| point.clone().with(knob, value)));
+    pub fn axis(mut self, knob: Knob, values: &[u32]) -> Self {
+        let (before, each) = (self.points.len(), values.len());
+        self.points.resize(before * each, Parameters::new());
+        // From the last point on, so that each is still there when its turn comes.
+        for from in (0..before.min(self.points.len())).rev() {
+            let point = std::mem::take(&mut self.points[from]);
+            for (to, &value) in self.points[from * each..][..each].iter_mut().zip(values) {
+                *to = point.clone().with(knob, value);
+            }
         }
-        Self { points }
+        self
     }
 
     /// Every point with the values of another point added.

@@ -26,7 +26,7 @@ pub struct Limits {
 }
 
 /// Candidates that memory is taken for at once: no operation has more on two threads (`shapewise regret` counts them).
-const USUAL: usize = 32;
+const USUAL: usize = 48;
 
 /// A kernel at one point of its parameter space.
 #[derive(Clone)]
@@ -112,7 +112,7 @@ impl Candidates {
         device: &DeviceInfo,
         limits: &Limits,
     ) -> Self {
-        let mut out = Self { accepted: Vec::with_capacity(USUAL), refused: Vec::with_capacity(USUAL / 2) };
+        let mut out = Self { accepted: Vec::with_capacity(USUAL), refused: Vec::with_capacity(USUAL / 3) };
         let mut roofs = Roofs::new(device.peaks.as_ref());
         let suspicious = registry.has_quarantined();
         for kernel in kernels {
@@ -247,11 +247,7 @@ fn ask(
     }
     // A user's kernel may know better than its cost.
     if !kernel.is_custom() && accepted[before..].iter().any(Candidate::may_pay) {
-        let mut at = 0;
-        accepted.retain(|candidate| {
-            at += 1;
-            at <= before || candidate.may_pay()
-        });
+        accepted.extract_if(before.., |candidate| !candidate.may_pay()).for_each(drop);
     }
     if accepted.len() > before {
         return Ok(());

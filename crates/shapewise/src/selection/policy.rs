@@ -172,7 +172,8 @@ const TIGHT: f64 = 19.0;
 
 impl Hybrid {
     fn guess(candidate: &Candidate) -> Option<Prediction> {
-        let tight = candidate.learned.filter(|p| p.half_width() <= TIGHT);
+        // The half-width against its limit, without a root and a quotient for every candidate.
+        let tight = candidate.learned.filter(|p| p.high <= (1.0 + TIGHT) * (1.0 + TIGHT) * p.low);
         tight.or_else(|| candidate.counted()).or(candidate.learned)
     }
 }

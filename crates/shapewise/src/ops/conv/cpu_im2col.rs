@@ -1,40 +1,50 @@
 //! The product written out: every output's inputs become a column of a matrix, which one of matmul's kernels multiplies.
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
+
 use arrayvec::ArrayVec;
 
-use super::cpu_pointwise::{apart, product_named};
+use super::cpu_pointwise::{Product, Seen, apart, product_named, seen};
 use super::geometry::{Geometry, attributes};
 use crate::backends::cpu::Operand;
+use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::matmul::MatmulAttributes;
 use crate::ops::matmul::cpu_problem::Shared;
 use crate::ops::{
-    ALIGNMENT, Call, Cost, Kernel, KernelError, Operation, OperationKind, ParameterSpace, Parameters,
-    Refusal, Refusals, TensorDesc, Traffic, Variant, Workload,
+    ALIGNMENT, Call, Constraint, Cost, Kernel, KernelError, Operation, OperationKind, ParameterSpace,
+    Parameters, Refusal, Refusals, TensorDesc, Traffic, Variant, Workload,
 };
 use crate::tensor::{DType, Element, Shape, Strides};
 
 /// One of matmul's kernels on written columns.
 pub(super) struct Im2col {
     name: &'static str,
-    product: &'static str,
+    product: Product,
+    constraints: &'static [Constraint],
 }
 
 macro_rules! kernels {
-    ($($kernel:ident $name:literal;)*) => {$(
+    ($($kernel:ident $isa:ident $name:literal;)*) => {$(
         pub(super) static $kernel: Im2col = Im2col {
             name: concat!("cpu::conv::im2col_", $name),
-            product: concat!("cpu::matmul::", $name),
+            product: Product::new(|| product_named(concat!("cpu::matmul::", $name))),
+            constraints: &[Constraint::Isa(Isa::$isa)],
         };
     )*};
 }
 kernels! {
-    AVX512_PACKED "avx512_packed";
-    AVX2_PACKED "avx2_packed";
-    NEON_PACKED "neon_packed";
-    PORTABLE_PACKED "portable_packed";
+    AVX512_PACKED Avx512 "avx512_packed";
+    AVX2_PACKED Avx2 "avx2_packed";
+    NEON_PACKED Neon "neon_packed";
+    PORTABLE_PACKED Portable "portable_packed";
+}
+
+thread_local! {
+    /// The latest product: a decision asks the same for every candidate.
+    static SEEN: Seen = const { RefCell::new(None) };
 }
 
 const NEEDS: &str =
@@ -50,33 +60,38 @@ impl Kernel for Im2col {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_im2col.rs", "geometry.rs") ^ product_named(self.product).source()
+        source_hash!("cpu_im2col.rs", "geometry.rs") ^ self.product.source()
     }
 
     fn variant(&self) -> Variant {
         Variant::Optimised
     }
 
+    fn constraints(&self) -> &[Constraint] {
+        self.constraints
+    }
+
     fn supports(&self, workload: &Workload, device: &DeviceInfo) -> Result<(), Refusals> {
-        match product_of(workload) {
-            Some(product) => product_named(self.product).supports(&product, device),
+        seen(&SEEN, workload, product_of, |product| match product {
+            Some(product) => self.product.supports(product, device),
             None => Err(Refusals::one(Refusal::Shape(NEEDS.into()))),
-        }
+        })
     }
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        let space = |product: Workload| product_named(self.product).space(&product, device);
-        product_of(workload).map_or_else(ParameterSpace::single, space)
+        let space = |product: &Workload| self.product.space(product, device);
+        seen(&SEEN, workload, product_of, |product| product.map_or_else(ParameterSpace::single, space))
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
+        let product = |product: &Workload| {
+            (self.product.cost(product, parameters, device), product.inputs()[0].bytes())
+        };
         // Asked for what it supports; anything else would cost what the plain loops do.
-        let Some(product) = product_of(workload) else {
+        let Some((one, columns)) = seen(&SEEN, workload, product_of, |seen| seen.map(product)) else {
             return super::cpu_reference::REFERENCE.cost(workload, parameters, device);
         };
-        let one = product_named(self.product).cost(&product, parameters, device);
         let g = Geometry::of(workload);
-        let columns = product.inputs()[0].bytes();
         let products = g.n * g.groups;
         let times = products as f64;
         // Every element of the columns is read from the image and written.
@@ -144,12 +159,7 @@ impl Im2col {
                 pointers.push(bias.wrapping_offset(channels * g.bias).cast_mut().cast());
             }
             pointers.push(to.cast());
-            product_named(self.product).launch(&mut Call::new(
-                &product,
-                call.parameters,
-                &pointers,
-                device,
-            ))?;
+            self.product.launch(&mut Call::new(&product, call.parameters, &pointers, device))?;
         }
         Ok(())
     }

@@ -1,56 +1,90 @@
 //! Kernels of one element: a matrix product of pixels and channels, by matmul's own kernels.
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
+use std::sync::LazyLock;
+use std::thread::LocalKey;
+
 use arrayvec::ArrayVec;
 
 use super::geometry::{Geometry, attributes};
 use crate::backends::cpu::Operand;
+use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::matmul::{self, MatmulAttributes};
 use crate::ops::{
-    Call, Cost, Kernel, KernelError, MAX_OPERANDS, Operation, OperationKind, ParameterSpace, Parameters,
-    Refusal, Refusals, TensorDesc, Variant, Workload,
+    Call, Constraint, Cost, Kernel, KernelError, MAX_OPERANDS, Operation, OperationKind, ParameterSpace,
+    Parameters, Refusal, Refusals, TensorDesc, Variant, Workload,
 };
 use crate::tensor::{Shape, Strides};
 
 /// One of matmul's kernels.
 pub(super) struct Pointwise {
     name: &'static str,
-    product: &'static str,
+    product: Product,
+    constraints: &'static [Constraint],
 }
 
 macro_rules! kernels {
-    ($($kernel:ident $name:literal;)*) => {$(
+    ($($kernel:ident $isa:ident $name:literal;)*) => {$(
         pub(super) static $kernel: Pointwise = Pointwise {
             name: concat!("cpu::conv::pointwise_", $name),
-            product: concat!("cpu::matmul::", $name),
+            product: Product::new(|| product_named(concat!("cpu::matmul::", $name))),
+            constraints: &[Constraint::Isa(Isa::$isa)],
         };
     )*};
 }
 kernels! {
-    AVX512_PACKED "avx512_packed";
-    AVX512_PANEL "avx512_panel";
-    AVX512_HALF "avx512_half";
-    AVX2_PACKED "avx2_packed";
-    AVX2_PANEL "avx2_panel";
-    AVX2_HALF "avx2_half";
-    NEON_PACKED "neon_packed";
-    NEON_PANEL "neon_panel";
-    NEON_HALF "neon_half";
-    PORTABLE_PACKED "portable_packed";
-    PORTABLE_PANEL "portable_panel";
-    PORTABLE_HALF "portable_half";
+    AVX512_PACKED Avx512 "avx512_packed";
+    AVX512_PANEL Avx512 "avx512_panel";
+    AVX512_HALF Avx512 "avx512_half";
+    AVX2_PACKED Avx2 "avx2_packed";
+    AVX2_PANEL Avx2 "avx2_panel";
+    AVX2_HALF Avx2 "avx2_half";
+    NEON_PACKED Neon "neon_packed";
+    NEON_PANEL Neon "neon_panel";
+    NEON_HALF Neon "neon_half";
+    PORTABLE_PACKED Portable "portable_packed";
+    PORTABLE_PANEL Portable "portable_panel";
+    PORTABLE_HALF Portable "portable_half";
 }
 
 const NEEDS: &str =
     "a kernel of one element without stride, padding or groups, and pixels that are evenly apart";
+
+/// One of matmul's kernels, found when it is first asked for.
+pub(super) type Product = LazyLock<&'static dyn Kernel>;
 
 /// One of matmul's kernels.
 pub(super) fn product_named(name: &str) -> &'static dyn Kernel {
     let reference = matmul::KERNELS.len() - 1;
     let found = matmul::KERNELS.iter().find(|kernel| kernel.name() == name);
     *found.unwrap_or(&matmul::KERNELS[reference])
+}
+
+/// A workload and the product that it is, if it is one.
+pub(super) type Seen = RefCell<Option<(Workload, Option<Workload>)>>;
+
+thread_local! {
+    /// The latest one: a decision asks the same for every candidate.
+    static SEEN: Seen = const { RefCell::new(None) };
+}
+
+/// Tells of the product that a workload is, found once for the workload that was asked for last.
+pub(super) fn seen<R>(
+    latest: &'static LocalKey<Seen>,
+    workload: &Workload,
+    find: fn(&Workload) -> Option<Workload>,
+    tell: impl FnOnce(Option<&Workload>) -> R,
+) -> R {
+    latest.with_borrow_mut(|latest| {
+        let latest = match latest {
+            Some(known) if known.0 == *workload => known,
+            other => other.insert((workload.clone(), find(workload))),
+        };
+        tell(latest.1.as_ref())
+    })
 }
 
 impl Kernel for Pointwise {
@@ -63,31 +97,35 @@ impl Kernel for Pointwise {
     }
 
     fn source(&self) -> u64 {
-        source_hash!("cpu_pointwise.rs", "geometry.rs") ^ product_named(self.product).source()
+        source_hash!("cpu_pointwise.rs", "geometry.rs") ^ self.product.source()
     }
 
     fn variant(&self) -> Variant {
         Variant::Tiled
     }
 
+    fn constraints(&self) -> &[Constraint] {
+        self.constraints
+    }
+
     fn supports(&self, workload: &Workload, device: &DeviceInfo) -> Result<(), Refusals> {
-        match product_of(workload) {
-            Some(product) => product_named(self.product).supports(&product, device),
+        seen(&SEEN, workload, product_of, |product| match product {
+            Some(product) => self.product.supports(product, device),
             None => Err(Refusals::one(Refusal::Shape(NEEDS.into()))),
-        }
+        })
     }
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        product_of(workload)
-            .map_or_else(ParameterSpace::single, |w| product_named(self.product).space(&w, device))
+        let space = |product: &Workload| self.product.space(product, device);
+        seen(&SEEN, workload, product_of, |product| product.map_or_else(ParameterSpace::single, space))
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
-        // Asked for what it supports; anything else would cost what the plain loops do.
-        match product_of(workload) {
-            Some(product) => product_named(self.product).cost(&product, parameters, device),
+        seen(&SEEN, workload, product_of, |product| match product {
+            Some(product) => self.product.cost(product, parameters, device),
+            // Asked for what it supports; anything else would cost what the plain loops do.
             None => super::cpu_reference::REFERENCE.cost(workload, parameters, device),
-        }
+        })
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
@@ -97,7 +135,7 @@ impl Kernel for Pointwise {
         let operands = inputs.chain(&call.outputs);
         let pointers: ArrayVec<*mut u8, MAX_OPERANDS> = operands.map(Operand::address).collect();
         // Operands are the same memory, only seen as matrices.
-        product_named(self.product).launch(&mut Call::new(&product, call.parameters, &pointers, call.cpu()))
+        self.product.launch(&mut Call::new(&product, call.parameters, &pointers, call.cpu()))
     }
 }
 

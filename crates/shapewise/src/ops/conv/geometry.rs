@@ -1,7 +1,7 @@
 //! Sizes and strides of a convolution as kernels see them.
 
 use super::ConvAttributes;
-use crate::ops::{Operation, TensorDesc, Workload};
+use crate::ops::{Operation, Workload};
 use crate::tensor::Layout;
 
 /// One spatial axis as the user described it.
@@ -104,40 +104,51 @@ pub(super) fn attributes(workload: &Workload) -> ConvAttributes {
     }
 }
 
+/// The axes of images: image, channel, depth, height, width.
+fn image<T: Copy>(axes: &[T]) -> [T; 5] {
+    *axes.first_chunk().expect("the operation gives images five axes")
+}
+
+/// The axes of weights: group, output channel, input channel, depth, height, width.
+fn weights<T: Copy>(axes: &[T]) -> [T; 6] {
+    *axes.first_chunk().expect("the operation gives weights six axes")
+}
+
 impl Geometry {
     /// Of a workload.
     pub fn of(workload: &Workload) -> Self {
         let attributes = attributes(workload);
         let (inputs, y) = (workload.inputs(), &workload.outputs()[0]);
         let (x, w) = (&inputs[0], &inputs[1]);
-        let spatial = |desc: &TensorDesc, from: usize| [0, 1, 2].map(|axis| desc.shape[from + axis]);
+        let [n, _, input @ ..] = image(&x.shape);
+        let [_, _, output @ ..] = image(&y.shape);
+        let [groups, o, c, kernel @ ..] = weights(&w.shape);
         Self {
-            n: x.shape[0],
-            groups: w.shape[0],
-            o: w.shape[1],
-            c: w.shape[2],
-            input: spatial(x, 2),
-            kernel: spatial(w, 3),
-            output: spatial(y, 2),
+            n,
+            groups,
+            o,
+            c,
+            input,
+            kernel,
+            output,
             stride: attributes.stride.map(|s| s as usize),
             dilation: attributes.dilation.map(|d| d as usize),
             before: attributes.before.map(|b| b as isize),
-            x: std::array::from_fn(|axis| x.strides[axis]),
-            w: std::array::from_fn(|axis| w.strides[axis]),
-            y: std::array::from_fn(|axis| y.strides[axis]),
+            x: image(&x.strides),
+            w: weights(&w.strides),
+            y: image(&y.strides),
             bias: if attributes.bias { inputs[2].strides[0] } else { 0 },
         }
     }
 
     /// Of weights alone, as if for a single output.
     pub fn of_weights(layout: &Layout) -> Self {
-        let (shape, strides) = (&layout.shape, &layout.strides);
-        let kernel = [shape[3], shape[4], shape[5]];
+        let [groups, o, c, kernel @ ..] = weights(&layout.shape);
         Self {
             n: 1,
-            groups: shape[0],
-            o: shape[1],
-            c: shape[2],
+            groups,
+            o,
+            c,
             input: kernel,
             kernel,
             output: [1; 3],
@@ -145,7 +156,7 @@ impl Geometry {
             dilation: [1; 3],
             before: [0; 3],
             x: [0; 5],
-            w: std::array::from_fn(|axis| strides[axis]),
+            w: weights(&layout.strides),
             y: [0; 5],
             bias: 0,
         }

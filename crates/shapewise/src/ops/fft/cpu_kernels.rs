@@ -142,11 +142,16 @@ impl Kernel for Stockham {
             let last = i + 1 == geometry.axes.len();
             let (n, contiguous) = if last { line(&geometry) } else { (along.n, along.output == 1) };
             let own = if contiguous { self.line_lanes(&geometry, n) } else { lanes };
-            let plan = match across(n, lanes) {
-                Some(radices) if !contiguous => Plan::Across(radices),
-                _ => plan_of(n, own, rigor, variant),
+            let across = if contiguous { None } else { across(n, lanes).map(Plan::Across) };
+            let all;
+            let plan = match &across {
+                Some(plan) => plan,
+                None => {
+                    all = recent_plans(n, own, rigor);
+                    &all[variant.min(all.len() - 1)]
+                }
             };
-            let (mut per_point, mut passes) = work(&plan, n);
+            let (mut per_point, mut passes) = work(plan, n);
             // Narrower registers take as many times the instructions.
             per_point *= lanes as f64 / own as f64;
             if contiguous && matches!(plan, Plan::Across(_)) {
@@ -160,7 +165,7 @@ impl Kernel for Stockham {
                 tasks = tasks.min(total as usize / along.n);
             }
             operations += share * per_point * total;
-            let numbers = scratch(&plan, n, own);
+            let numbers = scratch(plan, n, own);
             // Scratch is read and written in the smallest cache that holds it.
             let set = numbers as f64 * number / 2.0;
             traffic = traffic + Traffic::pass(share * passes * 2.0 * number * total, set, &device.caches);

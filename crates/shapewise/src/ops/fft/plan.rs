@@ -71,25 +71,36 @@ const SHORT: usize = 1 << 10;
 
 /// The plans for lines of n neighbouring numbers on vectors of so many lanes, the favourite first.
 pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
+    let most = match rigor {
+        Rigor::Estimate => 1,
+        Rigor::Measure => 3,
+        Rigor::Exhaustive => usize::MAX,
+    };
     let mut all = Vec::new();
     if factors(n).is_some() {
         let fits = n.is_multiple_of(lanes) && n / lanes >= lanes;
-        let mut along = if fits { orders(n / lanes, lanes) } else { Vec::new() }.into_iter().map(Plan::Along);
-        let mut steps = four_steps(n, lanes).into_iter();
+        let along = || if fits { orders(n / lanes, lanes) } else { Vec::new() }.into_iter().map(Plan::Along);
+        let steps = || four_steps(n, lanes).into_iter();
+        // What stands behind the last that is wanted is not looked for.
         if n >= long(lanes) {
-            all.extend(steps);
-            all.extend(along);
+            all.extend(steps());
+            if all.len() < most {
+                all.extend(along());
+            }
         } else if n < SHORT * lanes {
-            all.extend(along);
-            all.extend(steps);
+            all.extend(along());
+            if all.len() < most {
+                all.extend(steps());
+            }
         } else {
             // A matrix stays in a nearer cache, which may be worth more than another order of the factors.
+            let (mut along, mut steps) = (along(), steps());
             all.extend(along.next());
             all.extend(steps.next());
             all.extend(along);
             all.extend(steps);
         }
-        if !fits {
+        if !fits && all.len() < most {
             all.extend(across(n, lanes).map(Plan::Across));
         }
     } else {
@@ -100,14 +111,11 @@ pub fn plans(n: usize, lanes: usize, rigor: Rigor) -> Vec<Plan> {
             all.extend(convolution(n - 1).map(Plan::Rader));
         }
         let lengths = convolution_lengths(n, lanes);
-        all.extend(lengths.into_iter().filter_map(|m| Some(Plan::Bluestein(m, convolution(m)?))));
+        let more = most - all.len();
+        let plans = lengths.into_iter().filter_map(|m| Some(Plan::Bluestein(m, convolution(m)?)));
+        all.extend(plans.take(more));
     }
-    let most = match rigor {
-        Rigor::Estimate => 1,
-        Rigor::Measure => 3,
-        Rigor::Exhaustive => all.len(),
-    };
-    all.truncate(most.max(1));
+    all.truncate(most);
     all
 }
 
@@ -144,6 +152,9 @@ pub(super) fn across(n: usize, lanes: usize) -> Option<Radices> {
     factors(n >> 10).map(|rest| Radices([vec![32, 32], rest].concat()))
 }
 
+/// What lengths are made of that are transformed without a convolution.
+const PRIMES: [usize; 11] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, LARGEST];
+
 /// Radices for n, powers of two first; none if a prime factor is too large.
 fn factors(n: usize) -> Option<Vec<u8>> {
     if n == 0 {
@@ -156,9 +167,9 @@ fn factors(n: usize) -> Option<Vec<u8>> {
         1 if twos > 1 => [vec![8; twos / 3 - 1], vec![4, 4]].concat(),
         rest => [vec![8; twos / 3], vec![1 << rest; usize::from(rest > 0)]].concat(),
     };
-    for prime in [3, 5, 7, 11, 13, 17, 19, 23, 29, LARGEST] {
-        while odd.is_multiple_of(prime) {
-            out.push(prime as u8);
+    for prime in &PRIMES[1..] {
+        while odd.is_multiple_of(*prime) {
+            out.push(*prime as u8);
             odd /= prime;
         }
     }
@@ -214,8 +225,7 @@ fn orders(n: usize, lanes: usize) -> Vec<Radices> {
 
 /// The matrices that a length makes, those that fill their vectors best first, the squarest of them first.
 fn four_steps(n: usize, lanes: usize) -> Vec<Plan> {
-    let mut rows: Vec<usize> =
-        (1..=n.isqrt()).filter(|a| n.is_multiple_of(*a)).flat_map(|a| [a, n / a]).collect();
+    let mut rows = divisors(n);
     let even = |m: usize| m.is_multiple_of(lanes) && m >= 2 * lanes;
     if rows.iter().any(|&a| even(a) && even(n / a)) {
         rows.retain(|&a| even(a) && even(n / a));
@@ -224,9 +234,23 @@ fn four_steps(n: usize, lanes: usize) -> Vec<Plan> {
     }
     let vectors = |a: usize| (n / a).div_ceil(lanes) * a + a.div_ceil(lanes) * (n / a);
     rows.sort_by_key(|&a| (vectors(a), a.max(n / a), a));
-    rows.dedup();
     let plan = |&a: &usize| Some(Plan::FourStep(across(a, lanes)?, across(n / a, lanes)?));
     rows.iter().filter_map(plan).take(6).collect()
+}
+
+/// Every divisor of a length that is made of [`PRIMES`]: to try all numbers up to its root takes longer than all else for a long one.
+fn divisors(n: usize) -> Vec<usize> {
+    let (mut all, mut rest) = (vec![1], n);
+    for prime in PRIMES {
+        let (known, mut power) = (all.len(), 1);
+        while rest.is_multiple_of(prime) {
+            (rest, power) = (rest / prime, power * prime);
+            all.extend_from_within(..known);
+            let from = all.len() - known;
+            all[from..].iter_mut().for_each(|divisor| *divisor *= power);
+        }
+    }
+    all
 }
 
 /// Lengths that a convolution for n points may have, cheapest first by count of stages.
@@ -273,6 +297,15 @@ mod tests {
     }
 
     #[test]
+    fn divisors_are_all_there_once() {
+        for n in (1..3000).filter(|&n| factors(n).is_some()) {
+            let mut found = divisors(n);
+            found.sort_unstable();
+            assert_eq!(found, (1..=n).filter(|&d| n.is_multiple_of(d)).collect::<Vec<_>>(), "{n}");
+        }
+    }
+
+    #[test]
     fn recent_answers_are_those_of_their_questions() {
         for n in [8, 1000, 64, 8, 97, 4096, 10_007, 64, 8] {
             for lanes in [4, 8] {
@@ -291,7 +324,9 @@ mod tests {
             for n in (1..300).chain([1009, 4096, 10_007, 65_536, 65_537, 1 << 20]) {
                 let few = plans(n, lanes, Rigor::Estimate);
                 assert_eq!(few.len(), 1, "{n}");
-                assert_eq!(plans(n, lanes, Rigor::Exhaustive)[0], few[0]);
+                let all = plans(n, lanes, Rigor::Exhaustive);
+                assert_eq!(all[0], few[0]);
+                assert!(all.starts_with(&plans(n, lanes, Rigor::Measure)), "{n}");
             }
         }
         assert!(plans(4096, 8, Rigor::Exhaustive).len() > plans(4096, 8, Rigor::Measure).len());
