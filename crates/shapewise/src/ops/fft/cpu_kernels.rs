@@ -144,12 +144,11 @@ impl Kernel for Stockham {
             let own = if contiguous { self.line_lanes(&geometry, n) } else { lanes };
             let across = if contiguous { None } else { across(n, lanes).map(Plan::Across) };
             let all;
-            let plan = match &across {
-                Some(plan) => plan,
-                None => {
-                    all = recent_plans(n, own, rigor);
-                    &all[variant.min(all.len() - 1)]
-                }
+            let plan = if let Some(plan) = &across {
+                plan
+            } else {
+                all = recent_plans(n, own, rigor);
+                &all[variant.min(all.len() - 1)]
             };
             let (mut per_point, mut passes) = work(plan, n);
             // Narrower registers take as many times the instructions.
