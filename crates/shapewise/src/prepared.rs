@@ -22,6 +22,8 @@ pub struct Prepared {
 struct Expected {
     dtype: DType,
     layout: Layout,
+    /// The length of an operand that is one line, which is soon compared.
+    line: Option<usize>,
     aligned: bool,
     /// Bytes from the tensor's first element to the one the kernel starts at.
     shift: isize,
@@ -42,6 +44,7 @@ impl Prepared {
             .map(|(&(dtype, layout, start), (desc, &first))| Expected {
                 dtype,
                 layout,
+                line: layout.as_line(),
                 aligned: desc.aligned,
                 shift: (first as isize).wrapping_sub(start as isize),
             })
@@ -102,9 +105,13 @@ impl Expected {
 
     #[inline]
     fn looks_like(&self, tensor: &Tensor) -> bool {
+        let layout = tensor.layout();
         tensor.dtype() == self.dtype
-            && tensor.layout().shape == self.layout.shape
-            && tensor.layout().strides == self.layout.strides
+            && if self.line.is_some() {
+                layout.as_line() == self.line
+            } else {
+                layout.shape == self.layout.shape && layout.strides == self.layout.strides
+            }
     }
 
     fn refuse(&self, tensor: &Tensor, i: usize) -> Error {

@@ -1,6 +1,7 @@
 //! What a user holds: devices, kernels, and the way of one call.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use crate::device::{Backend, BackendKind, Device, DeviceInfo};
 use crate::error::{Error, Result, Thin};
 use crate::measure::{Recorded, Recorder};
 use crate::modelling::Training;
-use crate::ops::{Asked, Call, OperationKind, Request, Workload};
+use crate::ops::{Asked, Call, OperationKind, Request, Words, Workload};
 use crate::selection::{
     self, AdaptiveKernelSelector, Candidate, Entry, Explanation, KernelRegistry, Knowledge, LaunchFailure,
     Limits, Policy, ScoreWeights, SelectionAlgorithm,
@@ -305,20 +306,27 @@ impl Runtime {
     /// Runs a request: a hit in the decision table launches at once.
     #[inline]
     pub fn execute(&self, request: &Request<'_>) -> Result<()> {
-        match self.execute_known(request) {
+        match self.execute_known(&request.words, &request.pointers) {
             Some(done) => Ok(done?),
             None => self.execute_new(request),
         }
     }
 
     /// Runs a request that is in the decision table, where only those are that were found to be right.
-    #[inline]
-    pub(crate) fn execute_known(&self, request: &Request<'_>) -> Option<Thin> {
+    #[inline(always)]
+    pub(crate) fn execute_known(&self, key: &Words, pointers: &[*mut u8]) -> Option<Thin> {
+        // In the caller, where words that its compiler knows are hashed already.
+        let hash = key.finish();
+        self.execute_hashed(key, hash, pointers)
+    }
+
+    #[inline(never)]
+    fn execute_hashed(&self, key: &Words, hash: u64, pointers: &[*mut u8]) -> Option<Thin> {
         if self.recorder.is_some() {
             return None;
         }
         let generation = self.kernels().generation();
-        self.selector.table.with(&request.words, generation, |entry| self.run(entry, &request.pointers))
+        self.selector.table.with(key, hash, generation, |entry| self.run(entry, pointers))
     }
 
     /// Launches what an entry says; a few of the calls are timed.

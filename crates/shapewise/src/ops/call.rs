@@ -143,8 +143,9 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Whether an operand starts at a multiple of [`ALIGNMENT`].
 #[inline]
-fn is_aligned(first: *mut u8) -> bool {
+pub(crate) fn is_aligned(first: *const u8) -> bool {
     first.addr().is_multiple_of(ALIGNMENT)
 }
 

@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 
 use arrayvec::ArrayVec;
 
+use super::elementwise::Program;
 use super::{MAX_OPERANDS, Operation, TensorDesc, Workload};
 use crate::tensor::{DType, MAX_RANK, Shape, Strides};
 
@@ -13,6 +14,8 @@ use crate::tensor::{DType, MAX_RANK, Shape, Strides};
 const OPERAND_WORDS: usize = 1 + 2 * MAX_RANK;
 /// Words of an operation at most: an element-wise program of sixteen casts has the most, three for each.
 const OPERATION_WORDS: usize = 64;
+/// What programs begin with; other operations begin with their number.
+const PROGRAM: u64 = u64::MAX;
 const MAX_WORDS: usize = OPERATION_WORDS + MAX_OPERANDS * OPERAND_WORDS;
 
 /// Equal for equal workloads and different for different ones.
@@ -24,11 +27,22 @@ pub(crate) struct Words {
     flags: Flags,
 }
 
-/// What is not said by operation and operands.
+/// What is not said by operation and operands: the number of outputs, and in the lowest bit whether an input is the memory of
+/// the output. One number, because bytes that were just written and are read together wait for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Flags {
-    outputs: u8,
-    in_place: bool,
+struct Flags(u32);
+
+impl Flags {
+    const IN_PLACE: u32 = 1;
+    const OUTPUT: u32 = 2;
+
+    fn outputs(self) -> usize {
+        (self.0 / Self::OUTPUT) as usize
+    }
+
+    fn in_place(self) -> bool {
+        self.0 & Self::IN_PLACE != 0
+    }
 }
 
 /// A key that is kept, with its hash.
@@ -49,7 +63,18 @@ impl Words {
     /// The operation. Words are filled where they lie, because they are too many to be moved in a small call.
     #[inline]
     pub fn operation(&mut self, operation: &Operation) {
-        operation.hash(self);
+        match operation {
+            Operation::Elementwise(program) => return self.program(program),
+            other => other.hash(self),
+        }
+        self.operands = self.row.len() as u32;
+    }
+
+    /// An element-wise operation, from its program alone: short calls make no operation of it.
+    #[inline(always)]
+    pub fn program(&mut self, program: &Program) {
+        self.append(&[PROGRAM]);
+        program.hash(self);
         self.operands = self.row.len() as u32;
     }
 
@@ -60,7 +85,10 @@ impl Words {
         for desc in workload.operands() {
             key.operand(desc.dtype, desc.aligned, &desc.shape, &desc.strides);
         }
-        key.flags = Flags { outputs: workload.outputs().len() as u8, in_place: workload.in_place() };
+        workload.outputs().iter().for_each(|_| key.count_output());
+        if workload.in_place() {
+            key.set_in_place();
+        }
         key
     }
 
@@ -85,7 +113,7 @@ impl Words {
     }
 
     /// The next operand, a line of neighbours.
-    #[inline]
+    #[inline(always)]
     pub fn line(&mut self, dtype: DType, aligned: bool, len: usize) {
         let header = header(dtype, aligned);
         match Form::line(len) {
@@ -97,12 +125,12 @@ impl Words {
     /// The operand added last is an output.
     #[inline]
     pub fn count_output(&mut self) {
-        self.flags.outputs += 1;
+        self.flags.0 += Flags::OUTPUT;
     }
 
     /// An input is the very memory of the output.
     pub fn set_in_place(&mut self) {
-        self.flags.in_place = true;
+        self.flags.0 |= Flags::IN_PLACE;
     }
 
     /// The operands, read back.
@@ -128,9 +156,9 @@ impl Words {
     /// The workload that this is the key of.
     pub fn workload(&self, operation: Operation) -> Workload {
         let operands = self.operands();
-        let (inputs, outputs) = operands.split_at(operands.len() - self.flags.outputs as usize);
+        let (inputs, outputs) = operands.split_at(operands.len() - self.flags.outputs());
         let mut workload = Workload::new(operation, inputs, outputs);
-        if self.flags.in_place {
+        if self.flags.in_place() {
             workload.set_in_place();
         }
         workload
@@ -141,7 +169,7 @@ impl Words {
         KeptWords { hash: self.finish(), flags: self.flags, row: self.row.as_slice().into() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn append<const N: usize>(&mut self, words: &[u64; N]) {
         let room = self.row.try_extend_from_slice(words);
         assert!(room.is_ok(), "operations and operands have at most {MAX_WORDS} words");
@@ -224,7 +252,7 @@ impl KeptWords {
 /// Attributes write what they would be hashed by: that is all that tells them apart.
 impl Hasher for Words {
     /// A product of 128 bits folded for every two words, in two chains that the CPU follows at once.
-    #[inline]
+    #[inline(always)]
     fn finish(&self) -> u64 {
         // The first digits of √2 and √3 in binary: odd, without pattern.
         const ROOTS: [u64; 2] = [0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b];
@@ -238,11 +266,16 @@ impl Hasher for Words {
             even = fold(even ^ four[0], ROOTS[1] ^ four[1]);
             odd = fold(odd ^ four[2], ROOTS[0] ^ four[3]);
         }
-        for &word in rest {
-            even = fold(even ^ word, ROOTS[1]);
+        match *rest {
+            [a] => even = fold(even ^ a, ROOTS[1]),
+            [a, b] => even = fold(even ^ a, ROOTS[1] ^ b),
+            [a, b, c] => {
+                even = fold(even ^ a, ROOTS[1] ^ b);
+                odd = fold(odd ^ c, ROOTS[0]);
+            }
+            _ => {}
         }
-        let flags = u64::from(self.flags.outputs) << 1 | u64::from(self.flags.in_place);
-        fold(even ^ flags, odd ^ self.row.len() as u64)
+        fold(even ^ u64::from(self.flags.0), odd ^ self.row.len() as u64)
     }
 
     fn write(&mut self, bytes: &[u8]) {

@@ -1,5 +1,6 @@
 //! Picks a candidate for each workload, races the close ones on the user's own calls, and remembers.
 
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use super::trials::{Trial, Trials};
@@ -93,7 +94,7 @@ impl AdaptiveKernelSelector {
     pub fn is_decided(&self, request: &Request<'_>) -> bool {
         let generation = self.knowledge.registry.generation();
         let due = |entry: &Entry| std::hint::black_box(!entry.workload.operands().is_empty());
-        self.table.with(&request.words, generation, due).is_some()
+        self.table.with(&request.words, request.words.finish(), generation, due).is_some()
     }
 
     /// What each kernel did in this process.

@@ -187,10 +187,15 @@ impl DecisionTable {
         &self.0[(hash >> 58) as usize]
     }
 
-    /// Calls `found` with a workload's entry, if there is one of this generation.
+    /// Calls `found` with a workload's entry, by its key and the key's hash, if there is one of this generation.
     #[inline]
-    pub fn with<R>(&self, key: &Words, generation: u64, found: impl FnOnce(&Entry) -> R) -> Option<R> {
-        let hash = key.finish();
+    pub fn with<R>(
+        &self,
+        key: &Words,
+        hash: u64,
+        generation: u64,
+        found: impl FnOnce(&Entry) -> R,
+    ) -> Option<R> {
         self.shard(hash).with(|snapshot| {
             let entry = snapshot.find(key, hash)?;
             (entry.generation == generation).then(|| found(entry))

@@ -94,6 +94,15 @@ impl Layout {
         in_order(&self.shape, &self.strides)
     }
 
+    /// The length of one axis of neighbours, if it is that.
+    #[inline]
+    pub(crate) fn as_line(&self) -> Option<usize> {
+        match (&self.shape[..], &self.strides[..]) {
+            (&[len], &[1]) => Some(len),
+            _ => None,
+        }
+    }
+
     /// Whether two indices may name the same element, as after a broadcast: nothing may be written through it.
     pub fn overlaps_itself(&self) -> bool {
         if self.is_empty() || self.is_contiguous() {
@@ -280,10 +289,15 @@ pub(crate) fn count(shape: &[usize]) -> usize {
 pub(crate) fn in_order(shape: &[usize], strides: &[isize]) -> bool {
     // The usual ranks, without a loop.
     match (shape, strides) {
-        (&[_], &[1]) => return true,
-        (&[_, columns], &[down, 1]) if down == columns as isize => return true,
-        _ => {}
+        (&[_], &[1]) => true,
+        (&[_, columns], &[down, 1]) if down == columns as isize => true,
+        _ => each_in_order(shape, strides),
     }
+}
+
+/// The same axis by axis; apart, so that the usual ranks melt into their calls.
+#[inline(never)]
+fn each_in_order(shape: &[usize], strides: &[isize]) -> bool {
     let mut next = 1isize;
     for (&size, &stride) in shape.iter().zip(strides).rev() {
         if size != 1 && stride != next {

@@ -139,7 +139,7 @@ impl Tensor {
     }
 
     /// A borrowed view to be written; an error while other tensors share the memory.
-    #[inline]
+    #[inline(always)]
     pub fn view_mut(&mut self) -> Result<TensorViewMut<'_>> {
         let Some(storage) = HostBuffer::sole(&mut self.storage) else { return Err(SHARED) };
         TensorViewMut::of_tensor(storage.bytes_mut(), self.dtype, &self.layout)

@@ -278,7 +278,7 @@ impl<'a> TensorViewMut<'a> {
     }
 
     /// A view whose layout was checked against the memory when its tensor was made.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of_tensor(bytes: &'a mut [u8], dtype: DType, layout: &'a Layout) -> Result<Self> {
         debug_assert!(checked(bytes, dtype, layout).is_ok());
         writable(layout)?;
@@ -367,13 +367,15 @@ pub trait Output<'a> {
 }
 
 impl<'a> Output<'a> for TensorViewMut<'a> {
+    #[inline]
     fn into_view_mut(self) -> Result<TensorViewMut<'a>> {
         Ok(self)
     }
 }
 
 impl<'a> Output<'a> for &'a mut Tensor {
-    #[inline]
+    // Views are large: one that is made where it is used is not copied.
+    #[inline(always)]
     fn into_view_mut(self) -> Result<TensorViewMut<'a>> {
         self.view_mut()
     }

@@ -111,11 +111,24 @@ impl<T> Near<T> {
         // SAFETY: the caller's promise.
         unsafe {
             if (*self.own.get()).version != version {
-                // The old one may run destructors, which may look here in turn: it goes when the new one is in place.
-                let old = (*self.own.get()).value.replace(self.shared.load_full());
-                (*self.own.get()).version = version;
-                drop(old);
+                self.replace(version);
             }
+        }
+    }
+
+    /// Takes the value of a newer version; apart, because that is seldom.
+    ///
+    /// # Safety
+    /// As for `renew`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn replace(&self, version: u64) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // The old one may run destructors, which may look here in turn: it goes when the new one is in place.
+            let old = (*self.own.get()).value.replace(self.shared.load_full());
+            (*self.own.get()).version = version;
+            drop(old);
         }
     }
 }

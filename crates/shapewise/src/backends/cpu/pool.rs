@@ -269,6 +269,7 @@ impl PooledBytes {
 impl Deref for PooledBytes {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: `start` is valid for `len` bytes, which were zero when allocated and are initialised ever since.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
@@ -276,6 +277,7 @@ impl Deref for PooledBytes {
 }
 
 impl DerefMut for PooledBytes {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and the bytes belong to this value alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }

@@ -78,7 +78,7 @@ unsafe fn real<T: LineElement>(isa: Isa, function: Function, block: Block) {
             stream: false,
         };
         // SAFETY: the block's values are contiguous.
-        unsafe { T::run(isa, recipe, &lines) }
+        unsafe { T::pick(recipe, lines.repeated)(isa, &lines) }
     } else {
         isa.run(Compare::<T>(function, block, T::ZERO));
     }

@@ -3,8 +3,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::cpu_lines::{LineElement, Lines};
-use super::formula::{Recipe, Recognised};
+use super::cpu_lines::{LineElement, Lines, Loop};
+use super::formula::Recognised;
 use super::grid::Grid;
 use super::program::MAX_INPUTS;
 use super::{Source, cost, program_of};
@@ -195,11 +195,13 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
         let (steps, row_steps) = (part.steps(), part.row_steps());
         let of = |offsets: &[isize; MAX_INPUTS + 1], k: usize| arguments[k].input.map_or(0, |i| offsets[i]);
         let inner: [isize; 3] = std::array::from_fn(|k| of(steps, k));
+        let repeated = repeated(&inner[..found.recipe.arity()]);
+        let work = T::pick(found.recipe, repeated);
         part.for_each_plane(|at| {
             let lines = Lines {
                 inputs: std::array::from_fn(|k| arguments[k].first.wrapping_offset(of(at, k))),
                 input_steps: std::array::from_fn(|k| of(&row_steps, k)),
-                repeated: repeated(&inner[..found.recipe.arity()]),
+                repeated,
                 output: output.wrapping_offset(at[MAX_INPUTS]),
                 output_step: row_steps[MAX_INPUTS],
                 rows: part.rows(),
@@ -208,7 +210,7 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
             };
             // SAFETY: operands are valid for every index of the workload, of which this is a part; `supports`
             // made sure of the inner strides; an output overlaps inputs only exactly, and parts are disjoint.
-            unsafe { T::run(isa, found.recipe, &lines) }
+            unsafe { work(isa, &lines) }
         });
     };
     let whole = Grid::new(call.workload);
@@ -226,7 +228,7 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
 /// One line on one thread, the usual small call: nothing to walk.
 struct OneLine<T> {
     isa: Isa,
-    recipe: Recipe,
+    work: Loop<T>,
     /// The operand that each argument is, unless it is a constant.
     places: [Option<u8>; 3],
     constants: [T; 3],
@@ -265,10 +267,11 @@ impl<T: LineElement> OneLine<T> {
         }
         let stream = parameters.get(Knob::Stream) == Some(1);
         let output = workload.inputs().len() as u8;
-        Some(Self { isa, recipe: found.recipe, places, constants, repeated, output, length: *length, stream })
+        let work = T::pick(found.recipe, repeated);
+        Some(Self { isa, work, places, constants, repeated, output, length: *length, stream })
     }
 
-    #[inline]
+    #[inline(always)]
     fn run(&self, pointers: &[*mut u8]) {
         let argument = |k: usize| match self.places[k] {
             Some(i) => pointers[i as usize].cast::<T>().cast_const(),
@@ -287,7 +290,7 @@ impl<T: LineElement> OneLine<T> {
         };
         // SAFETY: operands are valid for every index of the workload; `supports` made sure of the strides; an
         // output overlaps inputs only exactly.
-        unsafe { T::run(self.isa, self.recipe, &lines) };
+        unsafe { (self.work)(self.isa, &lines) };
     }
 }
 

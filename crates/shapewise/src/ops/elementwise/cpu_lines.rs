@@ -25,19 +25,22 @@ pub(super) struct Lines<T> {
     pub(super) stream: bool,
 }
 
+/// The loop of a recipe, compiled for every instruction set.
+///
+/// # Safety
+/// Every argument may be read and the output written at all rows × length positions, the output overlaps no argument except
+/// exactly, and the arguments that repeat are those that the loop was picked for.
+pub(super) type Loop<T> = unsafe fn(Isa, &Lines<T>);
+
 /// An element type that lines are made of.
 pub(super) trait LineElement: Scalar {
-    /// Runs a recipe over lines.
-    ///
-    /// # Safety
-    /// Every argument may be read and the output written at all rows × length positions, the output overlaps no
-    /// argument except exactly, and [`Recipe::has_loop`] holds.
-    unsafe fn run(isa: Isa, recipe: Recipe, lines: &Lines<Self>);
+    /// The loop of a recipe for lines that repeat these arguments, for which [`Recipe::has_loop`] holds.
+    fn pick(recipe: Recipe, repeated: u8) -> Loop<Self>;
 }
 
-struct Start<'a, T> {
-    isa: Isa,
-    lines: &'a Lines<T>,
+/// Picks the loop for these repeated arguments.
+struct Pick {
+    repeated: u8,
 }
 
 /// Bytes of lines that lie beyond the first-level cache with their arguments. From there on, registers of 512 bits bring nothing: 100 000
@@ -51,19 +54,20 @@ const AHEAD: usize = 1 << 10;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-impl<T> Start<'_, T> {
-    /// Runs a loop that waits for memory more than for arithmetic.
-    #[inline]
-    fn light<K: SimdTask<Output = ()>>(&self, task: K) {
-        let lines = self.lines;
-        let far = lines.rows.saturating_mul(lines.length).saturating_mul(2 * size_of::<T>()) > FAR;
-        // Stores past the caches fill a whole line at once.
-        if far && !lines.stream {
-            self.isa.run_narrow(task);
-        } else {
-            self.isa.run(task);
-        }
+/// A loop that waits for memory more than for arithmetic.
+fn light<'a, T, K: SimdTask<Output = ()> + From<&'a Lines<T>>>(isa: Isa, lines: &'a Lines<T>) {
+    let far = lines.rows.saturating_mul(lines.length).saturating_mul(2 * size_of::<T>()) > FAR;
+    // Stores past the caches fill a whole line at once.
+    if far && !lines.stream {
+        isa.run_narrow(K::from(lines));
+    } else {
+        isa.run(K::from(lines));
     }
+}
+
+/// A loop that waits for arithmetic.
+fn heavy<'a, T: 'a, K: SimdTask<Output = ()> + From<&'a Lines<T>>>(isa: Isa, lines: &'a Lines<T>) {
+    isa.run(K::from(lines));
 }
 
 /// Which arguments repeat is found out at run time: beside slow functions that costs nothing.
@@ -75,9 +79,9 @@ struct Task<'a, T, F, const REPEATED: u8> {
     formula: PhantomData<F>,
 }
 
-impl<'a, T, F, const REPEATED: u8> Task<'a, T, F, REPEATED> {
+impl<'a, T, F, const REPEATED: u8> From<&'a Lines<T>> for Task<'a, T, F, REPEATED> {
     #[inline]
-    fn new(lines: &'a Lines<T>) -> Self {
+    fn from(lines: &'a Lines<T>) -> Self {
         Self { lines, formula: PhantomData }
     }
 }
@@ -85,49 +89,44 @@ impl<'a, T, F, const REPEATED: u8> Task<'a, T, F, REPEATED> {
 macro_rules! line_element {
     ($t:ident) => {
         impl LineElement for $t {
-            #[inline]
-            unsafe fn run(isa: Isa, recipe: Recipe, lines: &Lines<$t>) {
-                debug_assert!(recipe.has_loop(lines.repeated));
-                recipe.visit(Start { isa, lines });
+            fn pick(recipe: Recipe, repeated: u8) -> Loop<$t> {
+                debug_assert!(recipe.has_loop(repeated));
+                recipe.visit::<$t, _>(Pick { repeated })
             }
         }
 
         // Each method names only the loops that it needs, so that no others are compiled.
-        impl Visitor<$t> for Start<'_, $t> {
-            #[inline]
-            fn heavy<F: Formula<$t>>(self) {
-                self.isa.run(Task::<$t, F, ANY>::new(self.lines));
+        impl Visitor<$t> for Pick {
+            type Output = Loop<$t>;
+
+            fn heavy<F: Formula<$t>>(self) -> Loop<$t> {
+                |isa, lines| heavy::<_, Task<'_, $t, F, ANY>>(isa, lines)
             }
-            #[inline]
-            fn unary<F: Formula<$t>>(self) {
-                self.light(Task::<$t, F, 0>::new(self.lines));
+            fn unary<F: Formula<$t>>(self) -> Loop<$t> {
+                |isa, lines| light::<_, Task<'_, $t, F, 0>>(isa, lines)
             }
-            #[inline]
-            fn commuting<F: Formula<$t>>(self) {
-                match self.lines.repeated {
-                    0 => self.light(Task::<$t, F, 0>::new(self.lines)),
-                    _ => self.light(Task::<$t, F, 0b10>::new(self.lines)),
+            fn commuting<F: Formula<$t>>(self) -> Loop<$t> {
+                match self.repeated {
+                    0 => |isa, lines| light::<_, Task<'_, $t, F, 0>>(isa, lines),
+                    _ => |isa, lines| light::<_, Task<'_, $t, F, 0b10>>(isa, lines),
                 }
             }
-            #[inline]
-            fn binary<F: Formula<$t>>(self) {
-                match self.lines.repeated {
-                    0 => self.light(Task::<$t, F, 0>::new(self.lines)),
-                    0b01 => self.light(Task::<$t, F, 0b01>::new(self.lines)),
-                    _ => self.light(Task::<$t, F, 0b10>::new(self.lines)),
+            fn binary<F: Formula<$t>>(self) -> Loop<$t> {
+                match self.repeated {
+                    0 => |isa, lines| light::<_, Task<'_, $t, F, 0>>(isa, lines),
+                    0b01 => |isa, lines| light::<_, Task<'_, $t, F, 0b01>>(isa, lines),
+                    _ => |isa, lines| light::<_, Task<'_, $t, F, 0b10>>(isa, lines),
                 }
             }
-            #[inline]
-            fn ternary<F: Formula<$t>>(self) {
-                match self.lines.repeated {
-                    0 => self.light(Task::<$t, F, 0>::new(self.lines)),
-                    0b100 => self.light(Task::<$t, F, 0b100>::new(self.lines)),
-                    _ => self.light(Task::<$t, F, 0b110>::new(self.lines)),
+            fn ternary<F: Formula<$t>>(self) -> Loop<$t> {
+                match self.repeated {
+                    0 => |isa, lines| light::<_, Task<'_, $t, F, 0>>(isa, lines),
+                    0b100 => |isa, lines| light::<_, Task<'_, $t, F, 0b100>>(isa, lines),
+                    _ => |isa, lines| light::<_, Task<'_, $t, F, 0b110>>(isa, lines),
                 }
             }
-            #[inline]
-            fn constants<F: Formula<$t>>(self) {
-                self.light(Task::<$t, F, 0b110>::new(self.lines));
+            fn constants<F: Formula<$t>>(self) -> Loop<$t> {
+                |isa, lines| light::<_, Task<'_, $t, F, 0b110>>(isa, lines)
             }
         }
 
@@ -135,7 +134,7 @@ macro_rules! line_element {
             type Output = ();
             #[inline(always)]
             fn run<S: Simd>(self, s: S) {
-                // SAFETY: the caller of `LineElement::run` vouched for the lines.
+                // SAFETY: the caller of the loop vouched for the lines.
                 unsafe { all_rows::<$t, S, F, REPEATED>(s, self.lines) }
             }
         }
@@ -145,7 +144,7 @@ line_element!(f32);
 line_element!(f64);
 
 /// # Safety
-/// As for [`LineElement::run`].
+/// As for [`Loop`].
 #[inline(always)]
 unsafe fn all_rows<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8>(s: S, lines: &Lines<T>) {
     let [mut a, mut b, mut c] = lines.inputs;
@@ -170,7 +169,7 @@ unsafe fn all_rows<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8>(s:
 }
 
 /// # Safety
-/// As for [`LineElement::run`], for one row.
+/// As for [`Loop`], for one row.
 #[inline(always)]
 unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const STREAM: bool>(
     s: S,
@@ -200,24 +199,10 @@ unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const S
                 s.store_first(out, y, i);
             }
         }
-        if F::LIGHT {
-            let ask = !STREAM && length * size_of::<T>() > FAR / 2;
-            while i + 4 * lanes <= length {
-                if ask {
-                    for line in 0..const { (4 * S::LANES * size_of::<T>()).div_ceil(LINE) } {
-                        prefetch_write(out.add(i).wrapping_byte_add(AHEAD + LINE * line));
-                    }
-                }
-                let y0 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i));
-                let y1 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + lanes));
-                let y2 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + 2 * lanes));
-                let y3 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + 3 * lanes));
-                put::<T, S, STREAM>(s, out.add(i), y0);
-                put::<T, S, STREAM>(s, out.add(i + lanes), y1);
-                put::<T, S, STREAM>(s, out.add(i + 2 * lanes), y2);
-                put::<T, S, STREAM>(s, out.add(i + 3 * lanes), y3);
-                i += 4 * lanes;
-            }
+        if F::LIGHT && !STREAM && length * size_of::<T>() > FAR / 2 {
+            i = fours::<T, S, F, STREAM, true>(s, x, splats, repeated, out, i, length);
+        } else if F::LIGHT {
+            i = fours::<T, S, F, STREAM, false>(s, x, splats, repeated, out, i, length);
         }
         while !F::LIGHT && i < length {
             // One copy of a long formula for whole registers and the rest.
@@ -230,7 +215,7 @@ unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const S
             s.store_first(out.add(i), F::apply(s, values), n);
             i += n;
         }
-        while F::LIGHT && i + lanes <= length {
+        while F::LIGHT && length - i >= lanes {
             let y = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i));
             s.store(out.add(i), y);
             i += lanes;
@@ -240,6 +225,47 @@ unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const S
             s.store_first(out.add(i), y, length - i);
         }
     }
+}
+
+/// Four registers at a time from index `from` on, results asked for ahead or not; where it ended.
+///
+/// # Safety
+/// As for [`Loop`], for one row.
+#[allow(clippy::too_many_arguments)] // a loop's state, in registers
+#[inline(always)]
+unsafe fn fours<T: Scalar, S: Lanes<T>, F: Formula<T>, const STREAM: bool, const ASK: bool>(
+    s: S,
+    x: [*const T; 3],
+    splats: [S::V; 3],
+    repeated: u8,
+    out: *mut T,
+    from: usize,
+    length: usize,
+) -> usize {
+    let (lanes, step) = (S::LANES, const { 4 * S::LANES });
+    // An end that the index meets: with a sum to compare, the compiler keeps twice as many registers up to date.
+    let end = from + (length - from) / step * step;
+    let mut i = from;
+    while i != end {
+        // SAFETY: `end` is at most `length`.
+        unsafe {
+            if ASK {
+                for line in 0..const { (4 * S::LANES * size_of::<T>()).div_ceil(LINE) } {
+                    prefetch_write(out.add(i).wrapping_byte_add(AHEAD + LINE * line));
+                }
+            }
+            let y0 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i));
+            let y1 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + lanes));
+            let y2 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + 2 * lanes));
+            let y3 = F::apply(s, full::<T, S, F>(s, x, splats, repeated, i + 3 * lanes));
+            put::<T, S, STREAM>(s, out.add(i), y0);
+            put::<T, S, STREAM>(s, out.add(i + lanes), y1);
+            put::<T, S, STREAM>(s, out.add(i + 2 * lanes), y2);
+            put::<T, S, STREAM>(s, out.add(i + 3 * lanes), y3);
+        }
+        i += step;
+    }
+    end
 }
 
 /// Argument k in all lanes if it is a repeated one.

@@ -20,18 +20,20 @@ pub(super) trait Formula<T: Scalar>: Copy {
 
 /// Receives the type of a recipe's formula, by which arguments may repeat one element along a row.
 pub(super) trait Visitor<T: Scalar> {
+    /// What it makes of them.
+    type Output;
     /// A slow function: any.
-    fn heavy<F: Formula<T>>(self);
+    fn heavy<F: Formula<T>>(self) -> Self::Output;
     /// One argument, which does not.
-    fn unary<F: Formula<T>>(self);
+    fn unary<F: Formula<T>>(self) -> Self::Output;
     /// Two arguments: none or the second; the first is exchanged with it.
-    fn commuting<F: Formula<T>>(self);
+    fn commuting<F: Formula<T>>(self) -> Self::Output;
     /// Two arguments: none or either.
-    fn binary<F: Formula<T>>(self);
+    fn binary<F: Formula<T>>(self) -> Self::Output;
     /// Three arguments: none, the third, or the second and third.
-    fn ternary<F: Formula<T>>(self);
+    fn ternary<F: Formula<T>>(self) -> Self::Output;
     /// All but the first: they are constants.
-    fn constants<F: Formula<T>>(self);
+    fn constants<F: Formula<T>>(self) -> Self::Output;
 }
 
 /// Which of a recipe's arguments may repeat one element along a row.
@@ -74,7 +76,7 @@ macro_rules! formulas {
 
             /// Calls the visitor with the formula's type.
             #[inline]
-            pub(super) fn visit<T: Scalar>(self, visitor: impl Visitor<T>) {
+            pub(super) fn visit<T: Scalar, V: Visitor<T>>(self, visitor: V) -> V::Output {
                 match self {$(Self::$name => visitor.$repeats::<formulas::$name>(),)*}
             }
         }

@@ -19,8 +19,9 @@ pub mod webgpu;
 
 use arrayvec::ArrayVec;
 
-use super::{Asked, Kernel, Operation, Request, Workload};
-use crate::error::{Error, Result};
+use super::call::is_aligned;
+use super::{Kernel, MAX_OPERANDS, Operation, Request, Words, Workload};
+use crate::error::{Error, Result, Thin};
 use crate::tensor::{DType, Layout, Output, Shape, Tensor, TensorView, TensorViewMut};
 use crate::{Prepared, Runtime};
 use canonical::{Operands, canonical};
@@ -85,27 +86,58 @@ impl Runtime {
         inputs: &[TensorView<'a>],
         out: impl Output<'a>,
     ) -> Result<()> {
-        self.compute_into(Operation::Elementwise(*program), program, inputs, out.into_view_mut()?)
+        self.compute_into(program, inputs, out.into_view_mut()?)
     }
 
-    /// The same with the program as an operation.
+    /// Melts into calls of a known program, so that the words it is looked up by are known to the compiler, and views need not move.
+    #[inline(always)]
     fn compute_into<'a>(
         &self,
-        operation: impl Into<Asked<'a>>,
         program: &Program,
         inputs: &[TensorView<'a>],
         mut out: TensorViewMut<'a>,
     ) -> Result<()> {
-        let mut request = Request::new(operation);
-        let lines = fill_lines(&mut request, inputs, &mut out);
-        // What the table knows was checked when it was new.
-        if lines && let Some(done) = self.execute_known(&request) {
-            return Ok(done?);
+        match self.compute_known(program, inputs, &mut out) {
+            Some(done) => Ok(done?),
+            None => self.compute_any(program, inputs, out.reborrow()),
         }
+    }
+
+    /// The usual call: contiguous operands of one shape, and in the table, where only those are that were found to be right.
+    #[inline(always)]
+    fn compute_known<'a>(
+        &self,
+        program: &Program,
+        inputs: &[TensorView<'a>],
+        out: &mut TensorViewMut<'a>,
+    ) -> Option<Thin> {
+        let len = line_length(inputs, out)?;
+        if inputs.len() != program.inputs() {
+            return None;
+        }
+        let (mut key, mut pointers) = (Words::new(), ArrayVec::<*mut u8, MAX_OPERANDS>::new());
+        key.program(program);
+        for view in inputs {
+            key.line(view.dtype(), is_aligned(view.first()), len);
+            pointers.push(view.first().cast_mut());
+        }
+        key.line(out.dtype(), is_aligned(out.first()), len);
+        key.count_output();
+        pointers.push(out.first());
+        self.execute_known(&key, &pointers)
+    }
+
+    /// Any call.
+    #[inline(never)]
+    fn compute_any<'a>(
+        &self,
+        program: &Program,
+        inputs: &[TensorView<'a>],
+        out: TensorViewMut<'a>,
+    ) -> Result<()> {
         check_output(output_type(program, inputs)?, out.dtype())?;
-        if !lines {
-            fill_any(&mut request, inputs, out)?;
-        }
+        let mut request = Request::new(Operation::Elementwise(*program));
+        fill(&mut request, inputs, out)?;
         self.execute(&request)
     }
 
@@ -224,8 +256,8 @@ macro_rules! binary {
                 b: impl Into<TensorView<'a>>,
                 out: impl Output<'a>,
             ) -> Result<()> {
-                let (operation, program) = single!($function);
-                self.compute_into(operation, program, &[a.into(), b.into()], out.into_view_mut()?)
+                let program = const { &Program::single(Function::$function, &[]) };
+                self.compute_into(program, &[a.into(), b.into()], out.into_view_mut()?)
             }
 
             /// The same with the first operand overwritten by the result.
@@ -295,8 +327,8 @@ macro_rules! unary {
 
             /// The same into a given output.
             pub fn $into<'a>(&self, a: impl Into<TensorView<'a>>, out: impl Output<'a>) -> Result<()> {
-                let (operation, program) = single!($function);
-                self.compute_into(operation, program, &[a.into()], out.into_view_mut()?)
+                let program = const { &Program::single(Function::$function, &[]) };
+                self.compute_into(program, &[a.into()], out.into_view_mut()?)
             }
 
             /// The same with the operand overwritten by the result.
@@ -345,17 +377,29 @@ fn fill<'a>(request: &mut Request<'a>, inputs: &[TensorView<'a>], mut out: Tenso
 /// The usual operands, contiguous and of one shape, as lines; tells whether they are.
 #[inline]
 fn fill_lines<'a>(request: &mut Request<'a>, inputs: &[TensorView<'a>], out: &mut TensorViewMut<'a>) -> bool {
-    let layout = out.layout();
-    let alike = |view: &TensorView<'a>| view.layout().shape == layout.shape && view.layout().is_contiguous();
-    if !layout.is_contiguous() || !inputs.iter().all(alike) {
-        return false;
-    }
-    let len = layout.len();
+    let Some(len) = line_length(inputs, out) else { return false };
     for view in inputs {
         request.input_line(view, len);
     }
     request.output_line(out, len);
     true
+}
+
+/// The length of operands that are contiguous and of one shape.
+#[inline(always)]
+fn line_length(inputs: &[TensorView<'_>], out: &TensorViewMut<'_>) -> Option<usize> {
+    let line = out.layout().as_line();
+    if line.is_some() && inputs.iter().all(|view| view.layout().as_line() == line) {
+        return line;
+    }
+    alike_length(inputs, out.layout())
+}
+
+/// The same of any rank; apart, so that lines melt into their calls.
+#[inline(never)]
+fn alike_length(inputs: &[TensorView<'_>], layout: &Layout) -> Option<usize> {
+    let alike = |view: &TensorView<'_>| view.layout().shape == layout.shape && view.layout().is_contiguous();
+    (layout.is_contiguous() && inputs.iter().all(alike)).then(|| layout.len())
 }
 
 /// Operands of any shapes that broadcast.

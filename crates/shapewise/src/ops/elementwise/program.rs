@@ -217,7 +217,7 @@ impl Eq for Program {}
 
 impl Hash for Step {
     /// The arguments share a word.
-    #[inline]
+    #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let source = |source: Source| match source {
             Source::Input(i) => u64::from(i),
@@ -231,7 +231,8 @@ impl Hash for Step {
 }
 
 impl Hash for Program {
-    #[inline]
+    /// Melts into its callers: the words of a program that the compiler knows are then constants.
+    #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(u32::from(self.inputs) | u32::from(self.len) << 8 | u32::from(self.constants) << 16);
         for step in self.steps() {
