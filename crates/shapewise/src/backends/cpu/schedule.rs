@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use arrayvec::ArrayVec;
 use serde::Serialize;
 
 use crate::backends::cpu::ThreadPool;
@@ -53,8 +54,6 @@ pub fn run(
     schedule: Schedule,
     piece: &(dyn Fn(usize) + Sync),
 ) {
-    // Ranges are packed into words of two halves; no loop comes near that many pieces.
-    let fits = u32::try_from(pieces).is_ok();
     if threads < 2 || pieces < 2 {
         return (0..pieces).for_each(piece);
     }
@@ -70,11 +69,29 @@ pub fn run(
                 }
             });
         }
-        Schedule::Stealing if fits => {
-            let shares: Vec<Share> = (0..threads).map(|t| Share::new(share(t, threads, pieces))).collect();
-            pool.run(threads, threads, &|thread| steal(&shares, thread, piece));
-        }
-        Schedule::Dynamic | Schedule::Stealing => pool.run(threads, pieces, piece),
+        Schedule::Stealing => run_near(pool, threads, pieces, &|_, i| piece(i)),
+        Schedule::Dynamic => pool.run(threads, pieces, piece),
+    }
+}
+
+/// Runs `piece(thread, i)` once for every piece, on up to `threads` threads that each have a number. Each begins with the neighbours that it
+/// had in the last such run, whose memory is still in its caches; who is done takes half of what another has left.
+pub fn run_near(pool: &ThreadPool, threads: usize, pieces: usize, piece: &(dyn Fn(usize, usize) + Sync)) {
+    let threads = threads.min(pieces);
+    if threads < 2 {
+        return (0..pieces).for_each(|i| piece(0, i));
+    }
+    // Ranges are packed into words of two halves; no loop comes near that many pieces.
+    if threads <= MOST_SHARES && u32::try_from(pieces).is_ok() {
+        let mut shares = ArrayVec::<Share, MOST_SHARES>::new();
+        shares.extend((0..threads).map(|t| Share::new(share(t, threads, pieces))));
+        pool.run(threads, threads, &|thread| steal(&shares, thread, piece));
+    } else {
+        let next = AtomicUsize::new(0);
+        pool.run(threads, threads, &|thread| {
+            let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&i| i < pieces);
+            std::iter::from_fn(take).for_each(|i| piece(thread, i));
+        });
     }
 }
 
@@ -96,6 +113,9 @@ fn take_part(next: &AtomicUsize, threads: usize, pieces: usize) -> Option<std::o
         }
     }
 }
+
+/// The most threads with shares of their own: these lie on the stack.
+const MOST_SHARES: usize = 64;
 
 /// What a thread has left: first piece and end in one word, so that owner and thief never both get one.
 #[repr(align(64))]
@@ -140,10 +160,10 @@ fn unpack(word: u64) -> (u32, u32) {
 }
 
 /// A thread's own share, then halves of whoever has most left.
-fn steal(shares: &[Share], thread: usize, piece: &(dyn Fn(usize) + Sync)) {
+fn steal(shares: &[Share], thread: usize, piece: &(dyn Fn(usize, usize) + Sync)) {
     loop {
         while let Some(i) = shares[thread].next() {
-            piece(i);
+            piece(thread, i);
         }
         let Some(richest) = shares.iter().max_by_key(|share| share.left()).filter(|share| share.left() > 0)
         else {
@@ -159,6 +179,28 @@ fn steal(shares: &[Share], thread: usize, piece: &(dyn Fn(usize) + Sync)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_piece_runs_once_near_a_numbered_thread() {
+        for threads in [1, 2, 3, MOST_SHARES + 1] {
+            let pool = ThreadPool::new(threads);
+            for pieces in [0, 1, 2, 3, 7, 200] {
+                let counts: Vec<AtomicUsize> = (0..pieces).map(|_| AtomicUsize::new(0)).collect();
+                let inside: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+                run_near(&pool, threads, pieces, &|thread, i| {
+                    assert_eq!(
+                        inside[thread].fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "two threads have one number"
+                    );
+                    counts[i].fetch_add(1, Ordering::Relaxed);
+                    inside[thread].fetch_sub(1, Ordering::SeqCst);
+                });
+                let once = counts.iter().all(|count| count.load(Ordering::Relaxed) == 1);
+                assert!(once, "{threads} threads, {pieces} pieces");
+            }
+        }
+    }
 
     #[test]
     fn every_piece_runs_once_on_every_schedule() {

@@ -3,16 +3,14 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::cpu_block::{Block, Scores, Sums};
 use super::cpu_mask::Mask;
 use super::cpu_pack::{Matrix, pack_keys, pack_queries, pack_values, widened};
 use super::plan::Plan;
 use super::problem::{Problem, Strides4, at};
-use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::real::{Real, RealTask, Vectors};
 use crate::backends::cpu::simd::{Float, Isa};
+use crate::backends::cpu::{ThreadPool, schedule};
 use crate::device::Device;
 use crate::ops::matmul::cpu_micro::wide_shape;
 use crate::ops::matmul::cpu_problem::{Real as Computed, Shared, Split};
@@ -86,17 +84,7 @@ where
 
     /// Calls `task` for `0..tasks` on all threads, with the number of the thread.
     fn share(&self, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
-        let threads = self.plan.threads.min(tasks);
-        let next = AtomicUsize::new(0);
-        self.pool.run(threads, threads, &|worker| {
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= tasks {
-                    break;
-                }
-                task(worker, i);
-            }
-        });
+        schedule::run_near(self.pool, self.plan.threads, tasks, task);
     }
 
     /// Packs keys and values of some heads, chunks of keys at a time.

@@ -2,14 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu_image::{Fill, Frame, SLACK, Spread, outputs_in_a_row};
 use super::geometry::{Geometry, attributes};
 use super::{Kept, KeptForm};
 use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::Isa;
-use crate::backends::cpu::{CpuDevice, Operand};
+use crate::backends::cpu::{CpuDevice, Operand, schedule};
 use crate::device::DeviceInfo;
 use crate::ops::matmul::cpu_problem::Shared;
 use crate::ops::{Call, Knob, ParameterSpace, Workload};
@@ -179,17 +178,7 @@ impl<'a, T: Real> Ground<'a, T> {
 
     /// Calls `task(worker, i)` for every `i`, on threads that each have a number.
     pub fn share(&self, threads: usize, tasks: usize, task: impl Fn(usize, usize) + Sync) {
-        let next = AtomicUsize::new(0);
-        let threads = threads.min(tasks);
-        self.device.threads().run(threads, threads, &|worker| {
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= tasks {
-                    break;
-                }
-                task(worker, i);
-            }
-        });
+        schedule::run_near(self.device.threads(), threads, tasks, &task);
     }
 
     /// The bias of a channel, null where there is none.

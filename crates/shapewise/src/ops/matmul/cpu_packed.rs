@@ -6,14 +6,12 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::cpu_finish::activate_rows;
 use super::cpu_micro::{self as micro, Left, Packed, Right, Target, is_wide, wide_of};
 use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, wide_width};
-use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::{Isa, Lanes};
+use crate::backends::cpu::{ThreadPool, schedule};
 use crate::ops::Activation;
 
 /// Sizes of the cache blocks and how many threads share them.
@@ -189,19 +187,12 @@ pub(in crate::ops) unsafe fn run<T: Real>(
                 let panels = right.at(first * depth);
                 T::run(isa, PackPanels { part, width, pitch: width, panels, apart: width * depth });
             });
-            let next = AtomicUsize::new(0);
-            pool.run(threads, threads, &|worker| {
-                loop {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    if i >= rows.blocks {
-                        break;
-                    }
-                    let (row, count) = rows.piece(i);
-                    let part = g.part(row, count, column, columns);
-                    let (left, right) = (left.at(worker * left_size), right.at(0).cast_const());
-                    let Blocking { stream, chunk, .. } = *blocking;
-                    T::run(isa, Block { isa, part, from, depth, left, right, stream, chunk });
-                }
+            schedule::run_near(pool, threads, rows.blocks, &|worker, i| {
+                let (row, count) = rows.piece(i);
+                let part = g.part(row, count, column, columns);
+                let (left, right) = (left.at(worker * left_size), right.at(0).cast_const());
+                let Blocking { stream, chunk, .. } = *blocking;
+                T::run(isa, Block { isa, part, from, depth, left, right, stream, chunk });
             });
         }
     }

@@ -10,16 +10,14 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::cpu_finish::activate_rows;
 use super::cpu_micro::{self as micro, Copying, Left, Right, Target, is_wide, wide_of};
 use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width, wide_width};
 use super::cpu_tile::Copied;
-use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::real::prefetch;
 use crate::backends::cpu::simd::{Isa, Lanes};
+use crate::backends::cpu::{ThreadPool, schedule};
 use crate::ops::Activation;
 
 /// Bytes of a cache line.
@@ -309,19 +307,12 @@ pub(super) unsafe fn run<T: Real>(
     let strips = Split::at_most(panels, (panels / strips(threads)).max(chunk).max(1));
     let (scratch, size) = (Shared(scratch), buffer::<T>(g, isa, blocking));
     let by_rows = blocking.by_rows;
-    let next = AtomicUsize::new(0);
-    pool.run(threads, threads, &|worker| {
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            if i >= strips.blocks * rows.blocks {
-                break;
-            }
-            let (row, count) = rows.piece(i / strips.blocks);
-            let (first, many) = strips.piece(i % strips.blocks);
-            let part = g.part(row, count, first * width, (many * width).min(g.n - first * width));
-            let buffers = [scratch.at(2 * worker * size), scratch.at((2 * worker + 1) * size)];
-            let (chunk, stream) = (blocking.chunk, blocking.stream);
-            T::run(isa, Strip { isa, part, depths, chunk, buffers, stream, by_rows });
-        }
+    schedule::run_near(pool, threads, strips.blocks * rows.blocks, &|worker, i| {
+        let (row, count) = rows.piece(i / strips.blocks);
+        let (first, many) = strips.piece(i % strips.blocks);
+        let part = g.part(row, count, first * width, (many * width).min(g.n - first * width));
+        let buffers = [scratch.at(2 * worker * size), scratch.at((2 * worker + 1) * size)];
+        let (chunk, stream) = (blocking.chunk, blocking.stream);
+        T::run(isa, Strip { isa, part, depths, chunk, buffers, stream, by_rows });
     });
 }

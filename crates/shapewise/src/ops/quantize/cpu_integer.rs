@@ -1,14 +1,13 @@
 //! Integer products by packed panels: blocks of rows and columns whose sums stay in the second cache.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 #[cfg(target_arch = "x86_64")]
 use super::cpu_integer_bytes as bytes;
 use super::cpu_integer_finish::{Finish, LineSums, correct};
 use super::cpu_integer_pack::{Place, STEP_BYTES};
 use super::cpu_integer_problem::{Problem, batches};
 use super::cpu_integer_tile::{self as tiles, Form, Tile};
+use crate::backends::cpu::schedule;
 use crate::backends::cpu::simd::Isa;
 use crate::device::{Device, DeviceInfo};
 use crate::hash::source_hash;
@@ -239,16 +238,9 @@ fn product(
             Some(part) => job.pack_rows(part),
         }
     });
-    let next = AtomicUsize::new(0);
     let tasks = plan.blocks.blocks * plan.chunks.blocks;
-    pool.run(threads, threads, &|worker| {
-        loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                break;
-            }
-            job.block(task / plan.chunks.blocks, task % plan.chunks.blocks, worker);
-        }
+    schedule::run_near(pool, threads, tasks, &|worker, task| {
+        job.block(task / plan.chunks.blocks, task % plan.chunks.blocks, worker);
     });
     Ok(())
 }
