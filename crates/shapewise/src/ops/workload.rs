@@ -43,15 +43,12 @@ impl TensorDesc {
 
     /// Bytes of all elements, each counted once even where a broadcast repeats it.
     pub fn bytes(&self) -> usize {
-        let mut bytes = self.dtype.size();
-        for (&size, &stride) in self.shape.iter().zip(self.strides.iter()) {
-            if size == 0 {
-                return 0;
-            }
-            // Sizes beside a zero were checked to fit as well.
-            bytes *= if stride == 0 { 1 } else { size };
+        if self.is_empty() {
+            return 0;
         }
-        bytes
+        let distinct: usize =
+            self.shape.iter().zip(self.strides.iter()).filter(|&(_, &s)| s != 0).map(|(&n, _)| n).product();
+        distinct * self.dtype.size()
     }
 
     /// Whether elements lie in row-major order without gaps.
