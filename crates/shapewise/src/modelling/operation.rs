@@ -119,12 +119,10 @@ struct Learned {
 impl Learned {
     fn fit(examples: &[Example], choice: &ModelChoice) -> Result<Self, ModelError> {
         let weights = ResourceWeights::fit(examples);
-        let features: Vec<Features> = examples.iter().map(|e| e.features).collect();
-        let mut logs = vec![0.0; examples.len()];
-        weights.add_logs(&features, &mut logs);
-        let baselines = logs.iter().map(|&log| f64::from(log).exp());
-        let against: Vec<Example> =
-            examples.iter().zip(baselines).map(|(e, baseline)| Example { baseline, ..*e }).collect();
+        let against: Vec<Example> = examples
+            .iter()
+            .map(|e| Example { baseline: f64::from(weights.log(&e.features)).exp(), ..*e })
+            .collect();
         let mut model = choice.make();
         model.fit(&against)?;
         Ok(Self { weights, model })
@@ -133,7 +131,9 @@ impl Learned {
     /// ln(seconds) of candidates.
     fn predict(&self, batch: &[Features], out: &mut [f32]) {
         self.model.predict(batch, out);
-        self.weights.add_logs(batch, out);
+        for (value, features) in out.iter_mut().zip(batch) {
+            *value += self.weights.log(features);
+        }
     }
 }
 
@@ -196,14 +196,11 @@ impl OperationModel {
     fn calibrate(&mut self, examples: &[Example], unseen: &[f32]) {
         let near: Vec<_> = examples.iter().map(|e| self.neighbours.near(e.shape, &e.features)).collect();
         let errors = |reach: Reach| -> Vec<f32> {
-            // Rows of one shape mostly stand together.
-            let mut latest = None;
             let of = |((e, u), near): ((&Example, &f32), &Near)| {
-                let told = match &mut latest {
-                    Some((shape, told)) if *shape == e.shape => told,
-                    other => &mut other.insert((e.shape, self.neighbours.told(&near.weighed(reach.scale)))).1,
-                };
-                e.seconds.ln() as f32 - u - told.transfer(e.features.variant(), reach.own).0
+                let weighed = near.weighed(reach.scale);
+                e.seconds.ln() as f32
+                    - u
+                    - self.neighbours.transfer(&weighed, e.features.variant(), reach.own).0
             };
             examples.iter().zip(unseen).zip(&near).map(of).collect()
         };
@@ -233,41 +230,29 @@ impl OperationModel {
 
     /// Predicts the candidates of the workload with this hash.
     pub fn predict(&self, shape: u64, queries: &[Query], out: &mut Vec<Prediction>) {
-        let features: Vec<Features> = queries.iter().map(|q| q.features).collect();
-        let baselines: Vec<f64> = queries.iter().map(|q| q.baseline).collect();
-        self.predict_described(shape, &features, &baselines, out);
-    }
-
-    /// The same of features and baselines apart, as models take them: nothing is copied.
-    pub(crate) fn predict_described(
-        &self,
-        shape: u64,
-        features: &[Features],
-        baselines: &[f64],
-        out: &mut Vec<Prediction>,
-    ) {
         out.clear();
-        let Some(first) = features.first() else { return };
+        let Some(first) = queries.first() else { return };
         let near = (!self.neighbours.is_empty()).then(|| {
-            let near = self.neighbours.near(shape, first);
-            let told = self.neighbours.told(&near.weighed(self.reach.scale));
-            (near, told)
+            let near = self.neighbours.near(shape, &first.features);
+            let weighed = near.weighed(self.reach.scale);
+            (near, weighed)
         });
         let level = self.level.get();
-        let baselines: Vec<f32> = baselines.iter().map(|baseline| baseline.ln() as f32).collect();
+        let baselines: Vec<f32> = queries.iter().map(|q| q.baseline.ln() as f32).collect();
         let mut logs: Vec<f32> = baselines.iter().map(|baseline| baseline + BEHIND).collect();
         if let Some(learned) = &self.learned {
-            learned.predict(features, &mut logs);
+            let features: Vec<Features> = queries.iter().map(|q| q.features).collect();
+            learned.predict(&features, &mut logs);
         }
-        for ((features, baseline), mut log) in features.iter().zip(baselines).zip(logs) {
+        for ((query, baseline), mut log) in queries.iter().zip(baselines).zip(logs) {
             let mut basis = if self.learned.is_some() { Basis::Learned } else { Basis::Roofline };
-            if let Some((near, told)) = &near {
-                let variant = features.variant();
+            if let Some((near, weighed)) = &near {
+                let variant = query.features.variant();
                 if let Some(own) = self.neighbours.exact(near, variant) {
                     log += own.seen;
                     basis = Basis::Measured;
                 } else {
-                    let (shift, weight) = told.transfer(variant, self.reach.own);
+                    let (shift, weight) = self.neighbours.transfer(weighed, variant, self.reach.own);
                     log += shift - self.shift;
                     if weight > self.reach.own {
                         basis = Basis::Transfer;
@@ -275,7 +260,7 @@ impl OperationModel {
                 }
             }
             let log = baseline + (log - baseline).clamp(self.bounds.0, self.bounds.1);
-            out.push(self.finish(features, log, basis, level));
+            out.push(self.finish(&query.features, log, basis, level));
         }
     }
 

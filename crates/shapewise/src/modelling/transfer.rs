@@ -30,10 +30,7 @@ pub(super) struct Neighbours {
     places: [Vec<f32>; COORDINATES],
     attributes: Vec<f32>,
     hashes: HashMap<u64, u32, FxBuildHasher>,
-    /// Candidates, by kernel and parameters, in the order in which they were first met.
-    variants: HashMap<u32, u32, FxBuildHasher>,
-    /// Of each shape: the numbers of the candidates that ran there, in order, with what they left.
-    residuals: Vec<Vec<(u32, Residual)>>,
+    residuals: HashMap<u64, Residual, FxBuildHasher>,
 }
 
 /// Mean log residuals of one candidate on one shape.
@@ -56,21 +53,6 @@ pub(super) struct Near {
 /// Nearest shapes with what each counts.
 pub(super) type Weighed = ArrayVec<(u32, f32), NEAREST>;
 
-/// What weighed shapes tell about each candidate that ran on one of them.
-pub(super) struct Told<'a> {
-    variants: &'a HashMap<u32, u32, FxBuildHasher>,
-    /// Sums of weighed residuals and of the weights, by the candidate's number.
-    sums: Vec<(f32, f32)>,
-}
-
-impl Told<'_> {
-    /// The candidate's residual, and the weight of all shapes that have one.
-    pub fn transfer(&self, variant: u32, own: f32) -> (f32, f32) {
-        let (sum, weights) = self.variants.get(&variant).map_or((0.0, 0.0), |&n| self.sums[n as usize]);
-        (sum / (weights + own), weights)
-    }
-}
-
 impl Near {
     /// What each neighbour counts, by its distance: once for all candidates of a workload.
     pub fn weighed(&self, scale: f32) -> Weighed {
@@ -89,16 +71,8 @@ impl Neighbours {
                 places.push(here);
             }
             self.attributes.push(features.0[at::ATTRIBUTE]);
-            self.residuals.push(Vec::new());
         }
-        let next = self.variants.len() as u32;
-        let variant = *self.variants.entry(features.variant()).or_insert(next);
-        let here = &mut self.residuals[place as usize];
-        let at = here.binary_search_by_key(&variant, |r| r.0).unwrap_or_else(|at| {
-            here.insert(at, (variant, Residual::default()));
-            at
-        });
-        let mean = &mut here[at].1;
+        let mean = self.residuals.entry(key(place, features.variant())).or_default();
         let weight = mean.weight + residual.weight;
         let share = residual.weight / weight;
         mean.unseen += (residual.unseen - mean.unseen) * share;
@@ -132,21 +106,19 @@ impl Neighbours {
 
     /// The candidate's own measurements on this very shape.
     pub fn exact(&self, near: &Near, variant: u32) -> Option<Residual> {
-        let (here, variant) = (&self.residuals[near.exact? as usize], self.variants.get(&variant)?);
-        here.binary_search_by_key(variant, |r| r.0).ok().map(|at| here[at].1)
+        self.residuals.get(&key(near.exact?, variant)).copied()
     }
 
-    /// What weighed shapes tell about all candidates: one pass over each, and no look-up for every candidate at every shape.
-    pub fn told(&self, weighed: &Weighed) -> Told<'_> {
-        let mut sums = vec![(0.0, 0.0); self.variants.len()];
+    /// The candidate's residual at weighed shapes, and the weight of all that have one.
+    pub fn transfer(&self, weighed: &Weighed, variant: u32, own: f32) -> (f32, f32) {
+        let (mut sum, mut weights) = (0.0, 0.0);
         for &(place, weight) in weighed {
-            for (variant, residual) in &self.residuals[place as usize] {
-                let (sum, weights) = &mut sums[*variant as usize];
-                *sum += weight * residual.unseen;
-                *weights += weight;
+            if let Some(residual) = self.residuals.get(&key(place, variant)) {
+                sum += weight * residual.unseen;
+                weights += weight;
             }
         }
-        Told { variants: &self.variants, sums }
+        (sum / (weights + own), weights)
     }
 }
 
@@ -178,6 +150,10 @@ impl SimdTask for Distances<'_> {
         }
         out
     }
+}
+
+fn key(place: u32, variant: u32) -> u64 {
+    u64::from(place) << 32 | u64::from(variant)
 }
 
 fn coordinates(features: &Features) -> [f32; COORDINATES] {

@@ -58,57 +58,31 @@ impl ResourceWeights {
         Self { all, kernels }
     }
 
-    /// Adds ln(seconds) of each candidate. Those of a workload and those of a kernel stand together: what they share is found once.
-    pub fn add_logs(&self, batch: &[Features], out: &mut [f32]) {
-        let mut begun = ([f32::NAN; 3], [0.0; 3]);
-        let mut fits = (None, &self.all);
-        for (features, out) in batch.iter().zip(out) {
-            let logs = begun_logs(features);
-            if logs != begun.0 {
-                begun = (logs, logs.map(f32::exp2));
-            }
-            let kernel = features.kernel();
-            if fits.0 != Some(kernel) {
-                fits = (Some(kernel), self.of(kernel));
-            }
-            *out += fits.1.log(&columns(features, begun.1));
-        }
-    }
-
-    fn of(&self, kernel: u32) -> &Fits {
-        match self.kernels.binary_search_by_key(&kernel, |k| k.0) {
+    /// ln(seconds) of a candidate.
+    pub fn log(&self, features: &Features) -> f32 {
+        let fits = match self.kernels.binary_search_by_key(&features.kernel(), |k| k.0) {
             Ok(at) => &self.kernels[at].1,
             Err(_) => &self.all,
-        }
-    }
-}
-
-impl Fits {
-    /// ln(seconds) of a candidate with these columns.
-    fn log(&self, columns: &Weights) -> f32 {
+        };
+        let columns = columns(features);
         let log = |weights: &Weights| {
             let seconds: f64 = columns.iter().zip(weights).map(|(x, w)| x * w).sum();
             (seconds as f32).max(LEAST).ln()
         };
-        let plain = log(&self.plain);
-        plain + self.share * (log(&self.rows) - plain)
+        let plain = log(&fits.plain);
+        plain + fits.share * (log(&fits.rows) - plain)
     }
 }
 
-/// Binary logarithms of the rows of the first input, of the rows of the output and of the results.
-fn begun_logs(features: &Features) -> [f32; 3] {
-    let f = &features.0;
-    let (results, output) = (f[at::RESULTS], f[at::SIZES + 6]);
-    [f[at::SIZES + 1] + f[at::SIZES + 2], results - output, results]
-}
-
-fn columns(features: &Features, begun: [f32; 3]) -> Weights {
+fn columns(features: &Features) -> Weights {
     let mut out = [MICROSECOND; COLUMNS];
     out[..at::TERM_COUNT].copy_from_slice(&features.terms());
-    let share = NANOSECOND / features.0[at::THREADS].max(1.0);
-    for (column, count) in out[PLAIN..].iter_mut().zip(begun) {
-        *column = f64::from(share * count);
-    }
+    let f = &features.0;
+    let share = NANOSECOND / f[at::THREADS].max(1.0);
+    let (results, output) = (f[at::RESULTS], f[at::SIZES + 6]);
+    out[PLAIN] = f64::from(share * (f[at::SIZES + 1] + f[at::SIZES + 2]).exp2());
+    out[PLAIN + 1] = f64::from(share * (results - output).exp2());
+    out[PLAIN + 2] = f64::from(share * results.exp2());
     out
 }
 
@@ -136,8 +110,7 @@ impl System {
     }
 
     fn add(&mut self, example: &Example) {
-        let begun = begun_logs(&example.features).map(f32::exp2);
-        let row = columns(&example.features, begun).map(|x| x / example.seconds);
+        let row = columns(&example.features).map(|x| x / example.seconds);
         let weight = f64::from(example.weight);
         self.examples += weight;
         for (i, &x) in row.iter().enumerate() {
@@ -171,12 +144,6 @@ mod tests {
     use super::*;
     use crate::modelling::FEATURES;
 
-    fn log(weights: &ResourceWeights, features: &Features) -> f32 {
-        let mut out = [0.0];
-        weights.add_logs(&[*features], &mut out);
-        out[0]
-    }
-
     /// A candidate of two threads that takes 40 ns for each of its rows beside its arithmetic.
     fn example(rows: f32, length: f32) -> Example {
         let mut all = [0.0; FEATURES];
@@ -196,7 +163,7 @@ mod tests {
         let all = sizes.iter().flat_map(|&rows| sizes.map(|length| example(rows, length)));
         let weights = ResourceWeights::fit(&all.collect::<Vec<_>>());
         for new in [example(100.0, 5.0), example(30.0, 1000.0), example(5000.0, 20.0)] {
-            let error = f64::from(log(&weights, &new.features)) - new.seconds.ln();
+            let error = f64::from(weights.log(&new.features)) - new.seconds.ln();
             assert!(error.abs() < 0.2, "{error}");
         }
         let fits = &weights.kernels[0].1;
@@ -213,13 +180,13 @@ mod tests {
         let all: Vec<Example> = [10.0, 100.0, 1e3, 1e4, 1e5].map(one).to_vec();
         let weights = ResourceWeights::fit(&all);
         assert!((0.5..0.6).contains(&weights.all.share), "{}", weights.all.share);
-        let error = f64::from(log(&weights, &all[3].features)) - all[3].seconds.ln();
+        let error = f64::from(weights.log(&all[3].features)) - all[3].seconds.ln();
         assert!(error.abs() < 0.05, "{error}");
     }
 
     #[test]
     fn a_candidate_that_costs_nothing_has_a_time_all_the_same() {
         let nothing = Features([0.0; FEATURES]);
-        assert!(log(&ResourceWeights::default(), &nothing).is_finite());
+        assert!(ResourceWeights::default().log(&nothing).is_finite());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::learner::shape_of;
-use crate::modelling::{Features, OperationModel, PerformanceModeler, WorkloadFeatures};
+use crate::modelling::{Features, OperationModel, PerformanceModeler, Query, WorkloadFeatures};
 use crate::ops::{OperationKind, Workload, WorkloadKey};
 use crate::selection::Candidate;
 
@@ -27,18 +27,18 @@ impl Models {
     pub(crate) fn attach(&self, workload: &Workload, key: WorkloadKey, candidates: &mut [Candidate]) {
         let Some(model) = self.get(workload.kind()) else { return };
         let shared = WorkloadFeatures::new(workload);
-        let mut features = Vec::with_capacity(candidates.len());
-        let mut baselines = Vec::with_capacity(candidates.len());
-        for candidate in &*candidates {
-            // Both or neither: they need the same peaks.
-            features.extend(describe(&shared, candidate));
-            baselines.extend(candidate.roofline());
+        let mut asked = Vec::with_capacity(candidates.len());
+        let mut queries = Vec::with_capacity(candidates.len());
+        for (i, candidate) in candidates.iter().enumerate() {
+            if let (Some(features), Some(baseline)) = (describe(&shared, candidate), candidate.roofline()) {
+                asked.push(i);
+                queries.push(Query { features, baseline });
+            }
         }
-        let mut predictions = Vec::with_capacity(features.len());
-        model.predict_described(shape_of(key), &features, &baselines, &mut predictions);
-        let asked = candidates.iter_mut().filter(|candidate| candidate.terms.is_some());
-        for (candidate, prediction) in asked.zip(predictions) {
-            candidate.learned = Some(prediction);
+        let mut predictions = Vec::with_capacity(queries.len());
+        model.predict(shape_of(key), &queries, &mut predictions);
+        for (i, prediction) in asked.into_iter().zip(predictions) {
+            candidates[i].learned = Some(prediction);
         }
     }
 }

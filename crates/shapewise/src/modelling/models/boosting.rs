@@ -47,8 +47,8 @@ pub struct GradientBoosting {
     start: f32,
     /// `depth` questions per tree; those about features that all candidates share stand first.
     questions: Vec<Question>,
-    /// 2^`depth` answers per tree, in rows that are looked up at once; a tree has at least one row.
-    leaves: Vec<[f32; LANES]>,
+    /// 2^`depth` answers per tree.
+    leaves: Vec<f32>,
     /// Kernels by identity, with their rank by mean residual.
     ranks: Vec<(u32, f32)>,
 }
@@ -93,60 +93,39 @@ impl SimdTask for Walk<'_> {
     #[inline(always)]
     #[allow(clippy::inline_always)] // must melt into a function compiled for the instruction set
     #[allow(clippy::needless_range_loop)] // one index for several arrays
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(self, _: S) {
         let depth = self.model.settings.depth;
-        let trees = self.model.questions.chunks_exact(depth).zip(self.model.leaves.chunks_exact(rows(depth)));
+        let trees = self.model.questions.chunks_exact(depth).zip(self.model.leaves.chunks_exact(1 << depth));
         for (questions, leaves) in trees {
             let mut base = 0u32;
-            let mut shared = 0;
+            let mut own = 0;
             for question in questions {
                 let feature = question.feature as usize;
                 if feature < at::SHARED {
                     break;
                 }
                 base = base << 1 | u32::from(self.shared[feature] > question.threshold);
-                shared += 1;
+                own += 1;
             }
-            let own = &questions[shared..];
-            // The rows that all candidates' answers lie in.
-            let first = base << own.len() >> LANES.ilog2();
-            let leaves = &leaves[first as usize..][..rows(own.len())];
-            // Group by group inside each step: how long a loop is then changes with the tree only, and is guessed right.
             for group in &mut *self.groups {
-                group.index = [base; LANES];
-            }
-            for question in own {
-                let feature = question.feature as usize;
-                for group in &mut *self.groups {
-                    let column = &group.columns[feature];
+                let mut index = [base; LANES];
+                for question in &questions[own..] {
+                    let column = &group.columns[question.feature as usize];
                     for lane in 0..LANES {
-                        let above = u32::from(column[lane] > question.threshold);
-                        group.index[lane] = group.index[lane] << 1 | above;
+                        index[lane] = index[lane] << 1 | u32::from(column[lane] > question.threshold);
                     }
                 }
-            }
-            for (row, leaves) in (first..).zip(leaves) {
-                for group in &mut *self.groups {
-                    let found = s.look_up(leaves, group.index);
-                    for lane in 0..LANES {
-                        let here = group.index[lane] >> LANES.ilog2() == row;
-                        group.sums[lane] += if here { found[lane] } else { 0.0 };
-                    }
+                for lane in 0..LANES {
+                    group.sums[lane] += leaves[index[lane] as usize];
                 }
             }
         }
     }
 }
 
-/// Rows of the leaves that so many questions lead to.
-fn rows(questions: usize) -> usize {
-    (1usize << questions).div_ceil(LANES)
-}
-
-/// A few candidates, feature by feature, where they are in a tree, and their sums so far.
+/// A few candidates, feature by feature, and their sums so far.
 struct Group {
     columns: [[f32; LANES]; at::SHARED],
-    index: [u32; LANES],
     sums: [f32; LANES],
 }
 
@@ -159,7 +138,7 @@ impl Group {
             }
             columns[at::KERNEL][lane] = model.rank(features.kernel());
         }
-        Self { columns, index: [0; LANES], sums: [model.start; LANES] }
+        Self { columns, sums: [model.start; LANES] }
     }
 }
 
@@ -185,11 +164,7 @@ impl Model for GradientBoosting {
                 *error -= tree.leaves[leaf as usize];
             }
             self.questions.extend(tree.questions);
-            self.leaves.extend(tree.leaves.chunks(LANES).map(|few| {
-                let mut row = [0.0; LANES];
-                row[..few.len()].copy_from_slice(few);
-                row
-            }));
+            self.leaves.extend(tree.leaves);
         }
         Ok(())
     }
@@ -197,18 +172,14 @@ impl Model for GradientBoosting {
     fn predict(&self, batch: &[Features], out: &mut [f32]) {
         let mut from = 0;
         while from < batch.len() {
-            let same = batch[from..].iter().take_while(|f| share(f, &batch[from])).count();
+            let shared = &batch[from].0[at::SHARED..];
+            let same = batch[from..].iter().take_while(|f| f.0[at::SHARED..] == *shared).count();
             // NaN is unlike itself; such a candidate still goes through alone.
             let to = from + same.max(1);
             self.predict_run(&batch[from..to], &mut out[from..to]);
             from = to;
         }
     }
-}
-
-/// Whether two candidates are of one workload, as far as features tell; all of them are compared, which takes less than to stop early.
-fn share(a: &Features, b: &Features) -> bool {
-    a.0[at::SHARED..].iter().zip(&b.0[at::SHARED..]).fold(true, |same, (a, b)| same & (a == b))
 }
 
 /// Whether a tree may ask about a column: half of them, others for each tree. That takes half the time and makes trees differ.

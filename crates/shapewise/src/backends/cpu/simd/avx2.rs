@@ -531,16 +531,4 @@ fn round_to_bf16(v: __m256) -> __m128i {
     _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b10_00>(packed))
 }
 
-impl Simd for Avx2 {
-    #[inline(always)]
-    fn look_up(self, table: &[f32; 8], at: [u32; 8]) -> [f32; 8] {
-        let mut found = [0.0; 8];
-        // SAFETY: the token proves that the instructions exist, and each array is as long as a register.
-        unsafe {
-            let at = _mm256_loadu_si256(at.as_ptr().cast());
-            let picked = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.as_ptr()), at);
-            _mm256_storeu_ps(found.as_mut_ptr(), picked);
-        }
-        found
-    }
-}
+impl Simd for Avx2 {}

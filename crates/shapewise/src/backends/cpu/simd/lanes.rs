@@ -457,13 +457,7 @@ pub trait Apart<T: Float> {
 }
 
 /// An instruction set: a token whose existence proves that the CPU has it.
-pub trait Simd: Lanes<f32> + Lanes<f64> + HalfLanes + Copy + Send + Sync + 'static {
-    /// Each number is the one of the table at the index's last three bits.
-    #[inline(always)]
-    fn look_up(self, table: &[f32; 8], at: [u32; 8]) -> [f32; 8] {
-        at.map(|i| table[i as usize % 8])
-    }
-}
+pub trait Simd: Lanes<f32> + Lanes<f64> + HalfLanes + Copy + Send + Sync + 'static {}
 
 /// An algorithm over any instruction set, started by [`Isa::run`](super::Isa::run).
 pub trait SimdTask: Sized {
