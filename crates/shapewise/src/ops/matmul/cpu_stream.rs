@@ -110,17 +110,16 @@ pub(super) fn plan_sized<T>(g: &Gemm<T>, isa: Isa, threads: usize, stored: usize
         Walk::Dot => threads * 4,
     };
     let tasks = if threads == 1 { 1 } else { tasks.min(g.n.div_ceil(least)) };
-    let own_sums = g.n.next_multiple_of(width) * wide;
     let by_steps = walk == Walk::Outer
         && g.m == 1
         && g.b_cs == 1
         && threads > 1
         && g.k >= threads * LEAST_STEPS
-        && own_sums <= OWN_SUMS_BYTES;
+        && g.n <= OWN_SUMS_BYTES / wide;
     let tasks = if by_steps { threads } else { tasks };
     let parts = Split::into(if by_steps { g.k } else { g.n.div_ceil(width) }, tasks);
     let pass = (SUMS_BYTES / wide / g.m.max(1)).next_multiple_of(width).max(width);
-    let longest = if by_steps { own_sums / wide } else { (parts.longest() * width).min(pass) };
+    let longest = if by_steps { g.n.next_multiple_of(width) } else { (parts.longest() * width).min(pass) };
     let packed = match walk {
         Walk::Dot if stored == wide && g.a_cs == 1 => 0,
         _ => g.m * g.k,

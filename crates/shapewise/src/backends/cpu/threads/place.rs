@@ -50,14 +50,17 @@ mod linux {
             let others = without(allowed, here as usize);
             // SAFETY: the set is a valid one.
             if unsafe { CPU_COUNT(&others) } > 0 {
-                *self.allowed() = Some(allowed);
+                // Locked until both are done. One that woke by itself just before still has its old set waiting here.
+                let mut kept = self.allowed();
+                kept.get_or_insert(allowed);
                 keep_to(thread, &others);
             }
         }
 
         /// The worker is awake: all its cores are open to it again.
         pub fn arrive(&self) {
-            if let Some(allowed) = self.allowed().take() {
+            let mut kept = self.allowed();
+            if let Some(allowed) = kept.take() {
                 keep_to(0, &allowed);
             }
         }
@@ -136,6 +139,19 @@ mod linux {
                     assert_eq!(told.recv().unwrap(), before);
                 });
             });
+        }
+
+        #[test]
+        fn a_sleeper_that_woke_before_it_was_moved_gets_all_its_cores_back() {
+            let place = Place::new();
+            let before = numbers(&cores_of(0).unwrap());
+            for _ in 0..before.len() {
+                // Nobody arrives in between: each time another core is taken away, and the first set is the one to keep.
+                place.leave();
+                place.make_way();
+            }
+            place.arrive();
+            assert_eq!(numbers(&cores_of(0).unwrap()), before);
         }
 
         #[test]
