@@ -2,7 +2,6 @@
 //! memory is found out once.
 #![allow(unsafe_code)]
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::cpu_lines::{Line, Width};
@@ -10,6 +9,7 @@ use super::cpu_passes::{Planned, line, line_isa};
 use super::cpu_rows::Numbers;
 use super::geometry::attributes;
 use super::{FftAttributes, FftKind};
+use crate::backends::cpu::OnStack;
 use crate::backends::cpu::simd::Isa;
 use crate::ops::{Bound, Call, KernelError, Knob, Parameters, Workload};
 
@@ -18,9 +18,6 @@ const LITTLE: usize = 24 << 10;
 
 /// The same for up to 4096 points, apart from the others because pages of the stack are touched one by one.
 const MUCH: usize = 66 << 10;
-
-#[repr(align(64))]
-struct OnStack<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
 
 /// The lines of a workload; only their places are missing.
 pub(super) struct Alone<T> {
@@ -90,10 +87,9 @@ impl<T: Planned> Alone<T> {
     /// Transforms the lines at these places of a call, with so much of the stack as scratch.
     fn run<const BYTES: usize>(&self, places: [*mut T; 2]) {
         debug_assert!(self.scratch <= BYTES, "{} bytes of scratch", self.scratch);
-        #[allow(clippy::large_stack_arrays)] // threads have megabytes
-        let mut scratch = OnStack([const { MaybeUninit::uninit() }; BYTES]);
+        let mut scratch = OnStack::<BYTES>::new();
         // SAFETY: the call's operands are valid, and both callers looked whether there are as many bytes as the lines say.
-        unsafe { self.transform(places, scratch.0.as_mut_ptr().cast()) };
+        unsafe { self.transform(places, scratch.at()) };
     }
 
     /// Transforms the lines from the first place to the second, which may be the same.

@@ -138,7 +138,7 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
     let (l2, l3, forks, scratch, pieces);
     match algorithm {
         Algorithm::Small => {
-            executed += in_place;
+            executed += in_place + if g.b_cs == 1 { 0.0 } else { packing(k * n, true) };
             let (again, sums) = (m / tile_rows, result * (2.0 * passes - 1.0));
             let block = small.longest() as f64 * n * bytes;
             l2 = beyond(block, sizes.l1 / 2) * right * again + beyond(resident, sizes.l1) * (left + sums);

@@ -3,18 +3,19 @@
 
 use half::{bf16, f16};
 
-use super::cpu_batch::Products;
+use super::cpu_batch::{self, Products, Unplaced};
 use super::cpu_problem::{Gemm, Shared, Split};
 use super::cpu_reference::FLOATS;
 use super::cpu_stored::Stored;
 use super::cpu_stream::{self as stream, MAX_ROWS, Plan};
 use super::cpu_stream_cost as cost;
-use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::Isa;
+use crate::backends::cpu::{OnStack, ThreadPool};
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
-    Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Variant, Workload,
+    Bound, Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Variant,
+    Workload,
 };
 use crate::tensor::{DType, Element};
 
@@ -100,6 +101,53 @@ impl Kernel for Bandwidth {
             other => Err(KernelError(format!("{other} is not computed by this kernel").into())),
         }
     }
+
+    fn bind(&self, workload: &Workload, parameters: &Parameters) -> Option<Bound> {
+        if parameters.threads() > 1 {
+            return None;
+        }
+        match workload.outputs()[0].dtype {
+            DType::F32 => bind::<f32>(self.isa, workload),
+            DType::F64 => bind::<f64>(self.isa, workload),
+            DType::F16 => bind::<f16>(self.isa, workload),
+            DType::BF16 => bind::<bf16>(self.isa, workload),
+            _ => None,
+        }
+    }
+}
+
+/// A product on one thread whose scratch memory the stack has room for.
+fn bind<T: Stored + Element>(isa: Isa, workload: &Workload) -> Option<Bound> {
+    let product = Unplaced::<T>::of(workload)?;
+    let alone = Alone::new(product.first(), isa)?;
+    Some(Bound::new(move |pointers| alone.run(&product.at(pointers))))
+}
+
+/// Bytes of scratch on the stack.
+const LITTLE: usize = 16 << 10;
+
+/// How products of one layout run on one thread with little scratch memory.
+struct Alone {
+    isa: Isa,
+    plan: Plan,
+}
+
+impl Alone {
+    /// `None` for products that are empty or need more memory.
+    fn new<T: Stored>(g: &Gemm<T>, isa: Isa) -> Option<Self> {
+        let g = stream::few_rows_left(*g);
+        let plan = stream::plan(&g, isa, 1);
+        let fits = plan.scratch() * size_of::<T::Wide>() <= LITTLE;
+        (g.m > 0 && g.n > 0 && fits).then_some(Self { isa, plan })
+    }
+
+    /// Computes a product of that layout, whose operands are those of a call.
+    #[inline]
+    fn run<T: Stored>(&self, g: &Gemm<T>) {
+        let mut scratch = OnStack::<LITTLE>::new();
+        // SAFETY: a call's operands are valid, and the plan was found to need no more than the stack has.
+        unsafe { stream::alone(&stream::few_rows_left(*g), self.isa, &self.plan, scratch.at()) };
+    }
 }
 
 /// Threads inside a product, and products beside one another.
@@ -109,6 +157,13 @@ pub(super) fn share(threads: usize, products: usize) -> (usize, usize) {
 
 impl Bandwidth {
     fn products<T: Stored + Element>(&self, call: &Call<'_>) -> Result<(), KernelError> {
+        if call.parameters.threads() <= 1
+            && let Some(g) = cpu_batch::single::<T>(call)
+            && let Some(alone) = Alone::new(&g, self.isa)
+        {
+            alone.run(&g);
+            return Ok(());
+        }
         let products = Products::<T>::of(call);
         let first = *products.first();
         if products.count == 0 || first.m == 0 || first.n == 0 {

@@ -72,8 +72,11 @@ const DEEP: Constraint =
         products.count == 1 && (g.k >= g.m.saturating_mul(g.n) || g.k >= 64 * g.m.max(g.n))
     });
 const RIGHT_ROWS: Constraint = Constraint::Shape(
-    "rows of the right operand (or columns of the left, for a transposed result) without gaps",
-    |w| Products::describe(w).first().with_contiguous_rows().b_cs == 1,
+    "rows of the right operand (or columns of the left, for a transposed result) without gaps, or all of them in 16 KiB",
+    |w| {
+        let products = Products::describe(w);
+        cpu_small::reads(&products.first().with_contiguous_rows(), w.inputs()[0].dtype.size())
+    },
 );
 const RIGHT_NEAR: Constraint = Constraint::Shape(
     "a right operand of at most 128 KiB, 4 MiB beside up to 16 rows, or with rows at most 1 KiB apart",
@@ -97,6 +100,7 @@ impl Kernel for Compute {
             Algorithm::Small => {
                 source_hash!(
                     "cpu_small.rs",
+                    "cpu_pack.rs",
                     "cpu_kernels.rs",
                     "cpu_problem.rs",
                     "cpu_micro.rs",

@@ -145,10 +145,12 @@ unsafe fn copy_steps<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T,
     }
 }
 
-/// Elements of different steps are contiguous: transposes squares of `LANES × LANES` in registers.
+/// Elements of different steps are contiguous: transposes squares of `LANES × LANES` in registers, the last with the steps that are
+/// left if those are not so few that elements are copied sooner.
 #[inline(always)]
 unsafe fn transpose_steps<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *mut T, pitch: usize) {
-    let whole = part.depth - part.depth % S::LANES;
+    let rest = part.depth % S::LANES;
+    let (whole, turned) = (part.depth - rest, if rest > S::LANES / 4 { rest } else { 0 });
     let mut first = 0;
     while first < pitch {
         let lanes = S::LANES.min(pitch - first);
@@ -181,10 +183,23 @@ unsafe fn transpose_steps<T: Float, S: Lanes<T>>(s: S, part: &Part<T>, panel: *m
             }
             p += S::LANES;
         }
+        if turned > 0 {
+            let mut square = [s.splat(T::ZERO); MAX_LANES];
+            for i in 0..S::LANES {
+                // SAFETY: `rest` steps are left in each of the rows.
+                square[i] = unsafe { s.load_first(rows[i].wrapping_add(whole), rest) };
+            }
+            s.transpose(&mut square);
+            let to = panel.wrapping_add(whole * pitch + first);
+            for (q, &x) in square.iter().enumerate().take(rest) {
+                // SAFETY: the panel has `lanes` elements of this step.
+                unsafe { s.store_first(to.wrapping_add(q * pitch), x, lanes) };
+            }
+        }
         first += lanes;
     }
     // SAFETY: the steps that are left.
-    unsafe { copy_elements(part, whole, panel, pitch) };
+    unsafe { copy_elements(part, whole + turned, panel, pitch) };
 }
 
 /// Any strides, from step `first` on.

@@ -67,10 +67,10 @@ impl<T: Copy> Gemm<T> {
         }
     }
 
-    /// Whether the rows of the right operand, of the result and of the bias have no gaps: nothing is to be prepared.
+    /// Whether the rows of the result and of the bias have no gaps: the pool's memory is not needed.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        self.b_cs == 1 && self.c_cs == 1 && matches!(self.epilogue.bias_cs, 0 | 1)
+        self.c_cs == 1 && matches!(self.epilogue.bias_cs, 0 | 1)
     }
 
     /// Transposed where that makes the rows of the result contiguous.

@@ -1,12 +1,14 @@
-//! Small products: both operands where they lie, nothing to prepare. Deep ones are gone through in blocks of steps.
+//! Small products: both operands where they lie, nothing to prepare, but for a right operand that lies by columns and fits the
+//! stack. Deep ones are gone through in blocks of steps.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use super::cpu_finish::activate_rows;
 use super::cpu_micro::{self as micro, FAR_AHEAD, InPlace, Left, Right, Streamed, Target, tallest};
+use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Split, wide_width};
-use crate::backends::cpu::ThreadPool;
-use crate::backends::cpu::simd::{Isa, Lanes};
+use crate::backends::cpu::simd::{Isa, Lanes, MAX_LANES};
+use crate::backends::cpu::{OnStack, ThreadPool};
 use crate::ops::Activation;
 
 /// Bytes of the right operand that are gone through at once, so that they stay near while all rows pass by.
@@ -23,6 +25,9 @@ pub(super) const CLOSE: usize = 1 << 10;
 const FEW: usize = 16;
 const NOT_FAR: usize = 4 << 20;
 
+/// Bytes of a right operand, its rows filled up to whole vectors, that is copied to the stack where its rows have gaps.
+const TURNED: usize = 16 << 10;
+
 /// Rows of a tile that keep the multipliers busy.
 const LEAST_ROWS: usize = 4;
 
@@ -34,6 +39,25 @@ const AHEAD: usize = 8 << 10;
 pub(super) fn takes<T>(g: &Gemm<T>, size: usize) -> bool {
     let right = g.n.saturating_mul(g.k).saturating_mul(size);
     right <= NEAR || apart(g, size) <= CLOSE || (g.m <= FEW && right <= NOT_FAR)
+}
+
+/// Whether the rows of the right operand have no gaps, or are few enough to be copied.
+pub(super) fn reads<T>(g: &Gemm<T>, size: usize) -> bool {
+    let copied = g.n.next_multiple_of(MAX_LANES).saturating_mul(g.k).saturating_mul(size);
+    g.b_cs == 1 || copied <= TURNED
+}
+
+/// Calls `with` with the same product, the rows of its right operand without gaps.
+///
+/// # Safety
+/// The operands are valid, and the kernel [`reads`] the right one.
+#[inline]
+unsafe fn turned<T: Real>(g: &Gemm<T>, isa: Isa, with: impl FnOnce(&Gemm<T>)) {
+    let mut rows = OnStack::<TURNED>::new();
+    let width = g.n.next_multiple_of(isa.register_bytes() / size_of::<T>());
+    let part = Part { at: g.b, across: g.b_cs, along: g.b_rs, width: g.n, depth: g.k };
+    T::run(isa, PackPanels { part, width, pitch: width, panels: rows.at(), apart: 0 });
+    with(&Gemm { b: rows.at(), b_rs: width as isize, b_cs: 1, ..*g });
 }
 
 /// Blocks of steps.
@@ -147,20 +171,30 @@ impl Alone {
         Self { isa, plain: Tiling::of(g, isa) }
     }
 
+    #[inline]
+    fn rows<T: Real>(self, g: &Gemm<T>) {
+        match self.plain {
+            Some(tiling) => T::run(self.isa, Plain(g, tiling)),
+            None => T::run(self.isa, Whole(self.isa, g)),
+        }
+    }
+
     /// Computes a product of that layout.
     ///
     /// # Safety
     /// The operands are valid.
     #[inline]
     pub unsafe fn run<T: Real>(self, g: &Gemm<T>) {
-        match self.plain {
-            Some(tiling) => T::run(self.isa, Plain(g, tiling)),
-            None => T::run(self.isa, Whole(self.isa, g)),
+        if g.b_cs == 1 {
+            self.rows(g);
+        } else {
+            // SAFETY: the caller's promise; the constraints let no other product through.
+            unsafe { turned(g, self.isa, |g| self.rows(g)) };
         }
     }
 }
 
-/// Computes the product on up to `threads` threads; rows of `b` and of the result are contiguous, `k` is not zero.
+/// Computes the product on up to `threads` threads; rows of the result are contiguous, `k` is not zero.
 ///
 /// # Safety
 /// The operands are valid.
@@ -168,6 +202,10 @@ pub(super) unsafe fn run<T: Real>(g: &Gemm<T>, isa: Isa, threads: usize, pool: &
     if threads <= 1 {
         // SAFETY: the caller's promise.
         return unsafe { Alone::new(g, isa).run(g) };
+    }
+    if g.b_cs != 1 {
+        // SAFETY: as above.
+        return unsafe { turned(g, isa, |g| run(g, isa, threads, pool)) };
     }
     let width = wide_width::<T>(isa);
     // A few rows fill a tile's registers only together.

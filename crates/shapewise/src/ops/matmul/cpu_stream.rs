@@ -120,10 +120,9 @@ pub(super) fn plan_sized<T>(g: &Gemm<T>, isa: Isa, threads: usize, stored: usize
     let parts = Split::into(if by_steps { g.k } else { g.n.div_ceil(width) }, tasks);
     let pass = (SUMS_BYTES / wide / g.m.max(1)).next_multiple_of(width).max(width);
     let longest = if by_steps { g.n.next_multiple_of(width) } else { (parts.longest() * width).min(pass) };
-    let packed = match walk {
-        Walk::Dot if stored == wide && g.a_cs == 1 => 0,
-        _ => g.m * g.k,
-    };
+    // Rows are read where they lie if the walk can.
+    let in_place = stored == wide && g.a_cs == 1 && (walk == Walk::Dot || g.m == 1);
+    let packed = if in_place { 0 } else { g.m * g.k };
     let sums = longest * g.m + dot::partial_sums(g.m, g.k, lanes);
     Plan {
         walk,
@@ -156,6 +155,10 @@ pub(super) unsafe fn stream<W: Stored>(
     pool: &ThreadPool,
     scratch: *mut W::Wide,
 ) {
+    if plan.parts.blocks == 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { alone(g, isa, plan, scratch) };
+    }
     // SAFETY: the scratch memory begins with room for the packed rows.
     let rows = unsafe { rows(g, plan, scratch) };
     let shared = Shared { rows, sums: scratch.wrapping_add(plan.packed.next_multiple_of(16)) };
@@ -170,6 +173,17 @@ pub(super) unsafe fn stream<W: Stored>(
         let sums = shared.sums.wrapping_add(i * plan.sums);
         Part { isa, g: part, plan, rows: shared.rows, sums }.compute();
     });
+}
+
+/// The same for a product that is planned as one part.
+///
+/// # Safety
+/// As for [`stream`].
+pub(super) unsafe fn alone<W: Stored>(g: &Gemm<W>, isa: Isa, plan: &Plan, scratch: *mut W::Wide) {
+    // SAFETY: the scratch memory begins with room for the packed rows.
+    let rows = unsafe { rows(g, plan, scratch) };
+    let sums = scratch.wrapping_add(plan.packed.next_multiple_of(16));
+    Part { isa, g: *g, plan, rows, sums }.compute();
 }
 
 /// A single row whose steps are shared.
@@ -233,7 +247,11 @@ impl<W: Stored> Part<'_, W> {
         while column < g.n {
             let pass = g.part(0, g.m, column, plan.pass.min(g.n - column));
             let w = Matrix { at: pass.b, rs: g.b_rs, cs: g.b_cs, k: g.k, columns: pass.n };
-            let sums = Sums { at: self.sums, rows: g.m, width: plan.width };
+            let width = match plan.walk {
+                Walk::Outer => plan.width,
+                Walk::Dot => pass.n.next_multiple_of(plan.width),
+            };
+            let sums = Sums { at: self.sums, rows: g.m, width };
             let out = Out::of(&pass);
             let result = out.epilogue.is_nothing().then_some((out.c, out.rs, out.cs));
             match plan.walk {
@@ -280,8 +298,7 @@ pub(super) struct Rows<X> {
 /// The few rows as the walk reads them: where they lie if it can, else copied.
 unsafe fn rows<W: Stored>(g: &Gemm<W>, plan: &Plan, to: *mut W::Wide) -> Rows<W::Wide> {
     let rows = Rows { at: g.a, rs: g.a_rs, cs: g.a_cs, m: g.m, k: g.k };
-    let in_place = plan.packed == 0 || (g.m == 1 && g.a_cs == 1);
-    if let (true, Some(at)) = (in_place, W::as_wide(g.a)) {
+    if let (0, Some(at)) = (plan.packed, W::as_wide(g.a)) {
         return Rows { at, rs: rows.rs, cs: rows.cs, m: rows.m, k: rows.k };
     }
     // SAFETY: the scratch memory has room for them.
@@ -333,10 +350,12 @@ pub(super) unsafe fn finish<C: Stored, S: Reads<C>>(
 ) {
     let e = &out.epilogue;
     for row in 0..sums.rows {
-        let mut column = 0;
+        let (mut tile, mut column) = (0, 0);
         while column < columns {
+            if column - tile == sums.width {
+                tile = column;
+            }
             let n = S::LANES.min(columns - column);
-            let tile = column - column % sums.width;
             let at = |rs: isize, cs: isize| row as isize * rs + column as isize * cs;
             // SAFETY: a tile holds whole vectors; `n` columns are left in the output and the bias.
             unsafe {

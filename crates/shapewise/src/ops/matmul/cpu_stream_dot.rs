@@ -40,7 +40,7 @@ pub(super) unsafe fn pack<W: Stored>(rows: &Rows<W>, to: *mut W::Wide) {
     }
 }
 
-/// Where finished sums go: to the result if nothing is done to them, else to their place in scratch.
+/// Where finished sums go: to the result if nothing is done to them, else to their place in scratch, where all columns are one tile.
 #[derive(Clone, Copy)]
 pub(super) struct Place<W: Stored> {
     pub sums: Sums<W::Wide>,
@@ -56,8 +56,7 @@ impl<W: Stored> Place<W> {
             if let Some((c, rs, cs)) = self.result {
                 c.offset(row as isize * rs + column as isize * cs).write(W::narrow(sum));
             } else {
-                let offset = column % self.sums.width;
-                self.sums.row(column - offset, row).add(offset).write(sum);
+                self.sums.row(0, row).add(column).write(sum);
             }
         }
     }
@@ -158,10 +157,15 @@ impl<W: Stored> Job<W> {
                     s.store(waiting.add(i * S::LANES), *x);
                 }
             } else {
-                for (i, x) in x.iter().enumerate() {
-                    for (j, &x) in x.iter().enumerate() {
-                        self.place.write(row + i, column + j, s.reduce_add(x));
+                let x = x.as_flattened();
+                let mut done = 0;
+                while done < R * C {
+                    let at = |i: usize| x[(done + i).min(R * C - 1)];
+                    let sums = s.reduce_add_four([at(0), at(1), at(2), at(3)]);
+                    for (i, &sum) in sums.iter().enumerate().take(R * C - done) {
+                        self.place.write(row + (done + i) / C, column + (done + i) % C, sum);
                     }
+                    done += 4;
                 }
             }
         }

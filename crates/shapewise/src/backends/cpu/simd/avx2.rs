@@ -180,6 +180,17 @@ impl Lanes<f32> for Avx2 {
         unsafe { _mm256_movemask_ps(m) as u32 }
     }
     #[inline(always)]
+    fn reduce_add_four(self, [a, b, c, d]: [Self::V; 4]) -> [f32; 4] {
+        let mut sums = [0.0; 4];
+        // SAFETY: the token proves that the CPU has the instructions, and there is room for four.
+        unsafe {
+            let halves = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+            let all = _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves));
+            _mm_storeu_ps(sums.as_mut_ptr(), all);
+        }
+        sums
+    }
+    #[inline(always)]
     fn butterfly(self, a: Self::V, distance: usize) -> Self::V {
         // SAFETY: the token proves that the CPU has the instructions.
         unsafe {
@@ -384,6 +395,18 @@ impl Lanes<f64> for Avx2 {
     fn mask_bits(self, m: Self::M) -> u32 {
         // SAFETY: the token proves that the CPU has the instruction.
         unsafe { _mm256_movemask_pd(m) as u32 }
+    }
+    #[inline(always)]
+    fn reduce_add_four(self, [a, b, c, d]: [Self::V; 4]) -> [f64; 4] {
+        let mut sums = [0.0; 4];
+        // SAFETY: the token proves that the CPU has the instructions, and there is room for four.
+        unsafe {
+            let (ab, cd) = (_mm256_hadd_pd(a, b), _mm256_hadd_pd(c, d));
+            let (low, high) =
+                (_mm256_permute2f128_pd::<0x20>(ab, cd), _mm256_permute2f128_pd::<0x31>(ab, cd));
+            _mm256_storeu_pd(sums.as_mut_ptr(), _mm256_add_pd(low, high));
+        }
+        sums
     }
     #[inline(always)]
     fn butterfly(self, a: Self::V, distance: usize) -> Self::V {

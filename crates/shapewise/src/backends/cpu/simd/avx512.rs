@@ -51,7 +51,7 @@ macro_rules! lanes {
      store_first $mask_storeu:ident, stream $stream:ident, select $blend:ident, cmp $cmp:ident, first $cvt:ident,
      butterfly $butterfly:ident, order $order:ident, unzip $unzip:ident, zip $zip:ident, transpose $transpose:ident,
      load_turned $load_turned:ident, load_columns $load_columns:ident, pick $pick:ident, pick_half $pick_half:ident,
-     settled $settled:ident; $($forward:tt)*) => {
+     sums $sums:ident, settled $settled:ident; $($forward:tt)*) => {
         impl Lanes<$t> for Avx512 {
             type V = $v;
             type M = $m;
@@ -68,6 +68,11 @@ macro_rules! lanes {
             fn settled(self, a: $v) -> $v {
                 // SAFETY: the token proves that the CPU has the registers.
                 unsafe { moves::$settled(a) }
+            }
+            #[inline(always)]
+            fn reduce_add_four(self, a: [$v; 4]) -> [$t; 4] {
+                // SAFETY: the token proves that the CPU has the instructions.
+                unsafe { moves::$sums(a) }
             }
             #[inline(always)]
             fn unzip(self, a: $v, b: $v) -> ($v, $v) {
@@ -203,7 +208,7 @@ lanes! {
     store_first _mm512_mask_storeu_ps, stream _mm512_stream_ps, select _mm512_mask_blend_ps,
     cmp _mm512_cmp_ps_mask, first _mm512_cvtss_f32, butterfly butterfly_ps,
     order ORDER_PS, unzip unzip_ps, zip zip_ps, transpose transpose_ps, load_turned load_turned_ps, load_columns load_columns_ps,
-    pick pick_ps, pick_half pick_half_ps, settled settled_ps;
+    pick pick_ps, pick_half pick_half_ps, sums sums_ps, settled settled_ps;
     add(a, b) = _mm512_add_ps;
     sub(a, b) = _mm512_sub_ps;
     mul(a, b) = _mm512_mul_ps;
@@ -229,7 +234,7 @@ lanes! {
     store_first _mm512_mask_storeu_pd, stream _mm512_stream_pd, select _mm512_mask_blend_pd,
     cmp _mm512_cmp_pd_mask, first _mm512_cvtsd_f64, butterfly butterfly_pd,
     order ORDER_PD, unzip unzip_pd, zip zip_pd, transpose transpose_pd, load_turned load_turned_pd, load_columns load_columns_pd,
-    pick pick_pd, pick_half pick_half_pd, settled settled_pd;
+    pick pick_pd, pick_half pick_half_pd, sums sums_pd, settled settled_pd;
     add(a, b) = _mm512_add_pd;
     sub(a, b) = _mm512_sub_pd;
     mul(a, b) = _mm512_mul_pd;

@@ -108,6 +108,40 @@ pub(super) fn transpose_pd(rows: &mut [__m512d]) {
     [r[1], r[3], r[5], r[7]] = exchange_quarters!(_mm512_shuffle_f64x2, a.1, b.1, c.1, d.1);
 }
 
+/// `Lanes::reduce_add_four`: pairs of vectors, then pairs of pairs, then quarters of the register.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn sums_ps([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+    let ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    let cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    let (low, high) =
+        (_mm512_shuffle_ps::<0b01_00_01_00>(ab, cd), _mm512_shuffle_ps::<0b11_10_11_10>(ab, cd));
+    let all = _mm512_castps_pd(_mm512_add_ps(low, high));
+    let (low, high) = (_mm512_castpd512_pd256(all), _mm512_extractf64x4_pd::<1>(all));
+    let half = _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high));
+    let quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps::<1>(half));
+    let mut sums = [0.0; 4];
+    // SAFETY: there is room for four.
+    unsafe { _mm_storeu_ps(sums.as_mut_ptr(), quarter) };
+    sums
+}
+
+/// The same: pairs of vectors, halves of the register, then both pairs.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn sums_pd([a, b, c, d]: [__m512d; 4]) -> [f64; 4] {
+    let ab = _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+    let cd = _mm512_add_pd(_mm512_unpacklo_pd(c, d), _mm512_unpackhi_pd(c, d));
+    let ab = _mm256_add_pd(_mm512_castpd512_pd256(ab), _mm512_extractf64x4_pd::<1>(ab));
+    let cd = _mm256_add_pd(_mm512_castpd512_pd256(cd), _mm512_extractf64x4_pd::<1>(cd));
+    let all =
+        _mm256_add_pd(_mm256_permute2f128_pd::<0x20>(ab, cd), _mm256_permute2f128_pd::<0x31>(ab, cd));
+    let mut sums = [0.0; 4];
+    // SAFETY: there is room for four.
+    unsafe { _mm256_storeu_pd(sums.as_mut_ptr(), all) };
+    sums
+}
+
 /// Sixteen rows as columns. Quarters of registers meet on the way from memory, which takes no instruction that crosses them.
 macro_rules! load_sixteen {
     ($columns:ident, $at:ident, $row:ident, [$($a:literal)*], [$($b:literal)*], [$($c:literal)*], [$($d:literal)*]) => {

@@ -281,6 +281,11 @@ pub trait Lanes<T: Float>: Copy {
     fn reduce_add(self, a: Self::V) -> T {
         fold(self, a, Self::add)
     }
+    /// The sums of all lanes of four vectors, which are added together on the way.
+    #[inline(always)]
+    fn reduce_add_four(self, a: [Self::V; 4]) -> [T; 4] {
+        [self.reduce_add(a[0]), self.reduce_add(a[1]), self.reduce_add(a[2]), self.reduce_add(a[3])]
+    }
     /// The product of all lanes, multiplied pairwise.
     #[inline(always)]
     fn reduce_mul(self, a: Self::V) -> T {

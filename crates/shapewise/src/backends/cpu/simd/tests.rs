@@ -306,6 +306,9 @@ macro_rules! tests_for {
                 let v = unsafe { s.load(x.as_ptr()) };
                 assert_eq!(s.first(v), x[0]);
                 assert_eq!(s.reduce_add(v), x.iter().sum::<$t>());
+                let times = |n: $t| s.mul(v, s.splat(n));
+                let four = s.reduce_add_four([times(1.0), times(2.0), times(4.0), times(8.0)]);
+                assert_eq!(four, [1.0, 2.0, 4.0, 8.0].map(|n: $t| n * s.reduce_add(v)));
                 let product: $t = x.iter().product();
                 assert!((s.reduce_mul(v) / product - 1.0).abs() < 1e-5);
                 assert_eq!(s.reduce_min(v), x.iter().copied().fold($t::INFINITY, $t::min));
