@@ -9,11 +9,16 @@
 use super::cpu_problem::Split;
 use super::cpu_stored::{Reads, Stored};
 use super::cpu_stream::{Out, Sums, finish};
-use super::cpu_stream_outer::{Tile, group};
+use super::cpu_stream_outer::{Tiles, group};
 use crate::backends::cpu::simd::{Float, Isa, Lanes};
 
 /// Vectors of a panel that stay in the first-level cache while the rows pass by.
 const NEAR: usize = 512;
+/// The same for few rows, which wait for the panel: what comes ahead of one group must not be used up before the next group's turn is over
+/// (eight rows by 4096² on one Zen 5 core: 1.64 instead of 1.86 ms).
+const NEAR_FEW: usize = 128;
+/// Groups that are few.
+const FEW: usize = 2;
 /// Vectors of sums that are kept at once.
 const SUMS: usize = 192;
 
@@ -82,10 +87,12 @@ pub(super) unsafe fn multiply<W, C, S>(
     let (pitch, width) = (most * lanes, vectors * lanes);
     let (start, count) = left.blocks::<S>().piece(block);
     let first = left.groups.piece(start).0;
+    let near = if left.groups.blocks <= FEW { NEAR_FEW } else { NEAR };
     let mut p = 0;
     loop {
         let at = panel.wrapping_add(p * pitch);
-        let tile = Tile { at, rs: pitch as isize, steps: (NEAR / most).min(left.k - p) };
+        let steps = (near / most).min(left.k - p);
+        let tile = Tiles::one(at, pitch as isize, steps);
         for g in start..start + count {
             let (row, size) = left.groups.piece(g);
             let x = left.at.wrapping_add(row * left.k + p * size);
@@ -99,7 +106,7 @@ pub(super) unsafe fn multiply<W, C, S>(
                 }
             }
         }
-        p += tile.steps;
+        p += steps;
         if p >= left.k {
             break;
         }
@@ -114,7 +121,7 @@ pub(super) unsafe fn multiply<W, C, S>(
 #[inline(always)]
 unsafe fn sized<W: Stored, S: Reads<W>, const V: usize>(
     s: S,
-    tile: &Tile<W>,
+    tile: &Tiles<W>,
     rows: usize,
     x: *const W::Wide,
     sums: *mut W::Wide,

@@ -103,7 +103,7 @@ pub(super) fn plan<W: Stored>(g: &Gemm<W>, isa: Isa, threads: usize) -> Plan {
 pub(super) fn plan_sized<T>(g: &Gemm<T>, isa: Isa, threads: usize, stored: usize, wide: usize) -> Plan {
     let walk = walk(g);
     let lanes = isa.register_bytes() / wide;
-    let width = lanes * if g.m == 1 { outer::VECTORS_ONE } else { outer::VECTORS };
+    let width = lanes * outer::vectors(g.m, isa.register_bytes());
     let least = (LEAST_PART / stored).max(width);
     let tasks = match walk {
         Walk::Outer => threads,
@@ -123,7 +123,7 @@ pub(super) fn plan_sized<T>(g: &Gemm<T>, isa: Isa, threads: usize, stored: usize
     // Rows are read where they lie if the walk can.
     let in_place = stored == wide && g.a_cs == 1 && (walk == Walk::Dot || g.m == 1);
     let packed = if in_place { 0 } else { g.m * g.k };
-    let sums = longest * g.m + dot::partial_sums(g.m, g.k, lanes);
+    let sums = longest * g.m + dot::partial_sums(g.m, g.k, isa.register_bytes(), wide);
     Plan {
         walk,
         width,
@@ -257,7 +257,7 @@ impl<W: Stored> Part<'_, W> {
             match plan.walk {
                 Walk::Outer => W::run(isa, outer::Outer { w, rows: rows.at, sums }),
                 Walk::Dot => {
-                    let waiting = dot::partial_sums(g.m, g.k, plan.lanes);
+                    let waiting = dot::partial_sums(g.m, g.k, isa.register_bytes(), size_of::<W::Wide>());
                     let partial = self.sums.wrapping_add(plan.sums - waiting);
                     dot::Job { w, rows, place: dot::Place { sums, result }, partial }.run(isa);
                 }
@@ -304,7 +304,7 @@ unsafe fn rows<W: Stored>(g: &Gemm<W>, plan: &Plan, to: *mut W::Wide) -> Rows<W:
     // SAFETY: the scratch memory has room for them.
     unsafe {
         match plan.walk {
-            Walk::Outer => outer::pack(&rows, outer::GROUP, to),
+            Walk::Outer => outer::pack(&rows, outer::group_rows(plan.lanes * size_of::<W::Wide>()), to),
             Walk::Dot => dot::pack(&rows, to),
         }
     }

@@ -70,7 +70,7 @@ fn count(g: &Gemm<()>, plan: &Plan, stored: f64, wide: f64, caches: &Caches) -> 
     let (mut vectors, l1, again);
     match plan.walk {
         Walk::Outer => {
-            let groups = g.m.div_ceil(outer::GROUP) as f64;
+            let groups = g.m.div_ceil(outer::group_rows(plan.lanes * wide as usize)) as f64;
             let columns = g.n.next_multiple_of(plan.width) as f64;
             let rounds = g.k.div_ceil(outer::STREAMS) as f64;
             // Every round reads and writes every sum; every step reads its vectors once per group and an element
@@ -82,7 +82,8 @@ fn count(g: &Gemm<()>, plan: &Plan, stored: f64, wide: f64, caches: &Caches) -> 
             again = if beyond(m * columns * wide, caches.l1d.map(|l1| l1 / 2)) { sums * wide } else { 0.0 };
         }
         Walk::Dot => {
-            let (rows, columns) = dot::tile(g.m);
+            let register_bytes = plan.lanes * wide as usize;
+            let (rows, columns) = dot::tile(g.m, register_bytes);
             let (groups, tiles) = ((m / rows as f64).ceil(), (n / columns as f64).ceil());
             // A tree of additions at the end of every sum.
             vectors = m * n * ((k / lanes).ceil() + 2.0 * lanes.log2());
@@ -91,7 +92,7 @@ fn count(g: &Gemm<()>, plan: &Plan, stored: f64, wide: f64, caches: &Caches) -> 
                 vectors += 2.0 * m * k;
             }
             l1 = groups * matrix + tiles * m * k * wide;
-            let block = m * k.min((dot::BLOCK * plan.lanes) as f64) * wide;
+            let block = m * dot::steps(g.m, g.k, register_bytes, wide as usize) as f64 * wide;
             again = if beyond(block, caches.l1d.map(|l1| l1 / 2)) { tiles * m * k * wide } else { 0.0 };
         }
     }
