@@ -5,6 +5,7 @@
 use super::cpu_problem::Split;
 use super::cpu_stored::{Reads, Stored, StoredTask};
 use super::cpu_stream::{Matrix, Rows, Sums};
+use crate::backends::cpu::real::settled;
 use crate::backends::cpu::simd::{Float, Isa, Lanes};
 
 /// Bytes of a column that several groups of rows are multiplied with before the next ones come: the block of a few columns and that of
@@ -154,7 +155,7 @@ impl<W: Stored> Job<W> {
         let (mut x, mut y) = ([zero; C], [zero; C]);
         let mut at = [self.w.at; C];
         for j in 0..C {
-            at[j] = self.w.at.wrapping_offset((column + j) as isize * self.w.cs);
+            at[j] = settled(self.w.at.wrapping_offset((column + j) as isize * self.w.cs));
         }
         let mut p = 0;
         while p + 2 * S::LANES <= self.w.k {
@@ -279,11 +280,11 @@ impl<W: Stored> Job<W> {
     ) -> [[S::V; C]; R] {
         let mut a = [self.rows.at; R];
         for i in 0..R {
-            a[i] = self.rows.at.wrapping_offset((row + i) as isize * self.rows.rs).wrapping_add(p);
+            a[i] = settled(self.rows.at.wrapping_offset((row + i) as isize * self.rows.rs).wrapping_add(p));
         }
         let mut b = [self.w.at; C];
         for j in 0..C {
-            b[j] = self.w.at.wrapping_offset((column + j) as isize * self.w.cs).wrapping_add(p);
+            b[j] = settled(self.w.at.wrapping_offset((column + j) as isize * self.w.cs).wrapping_add(p));
         }
         macro_rules! step {
             ($row:expr, $column:expr) => {{
