@@ -300,8 +300,10 @@ impl AdaptiveKernelSelector {
         let mut trials = None;
         if self.knowledge.budget.explores() {
             let raced = history.raced() && !drifted;
+            let ran = if drifted { history.current() } else { None };
+            let incumbent = ran.and_then(|(name, at)| accepted.iter().position(|c| c.is(&name, &at)));
             // A user's kernel joins only after its check; what a decided race has measured needs no other race.
-            trials = Trials::new(accepted, decision.index, |c| {
+            trials = Trials::again(accepted, decision.index, incumbent, |c| {
                 if c.measured.is_some() { !raced } else { !c.kernel.is_custom() }
             });
         }

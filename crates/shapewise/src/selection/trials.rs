@@ -91,14 +91,27 @@ impl Trials {
         leader: usize,
         may_join: impl Fn(&Candidate) -> bool,
     ) -> Option<Self> {
+        Self::again(candidates, leader, None, may_join)
+    }
+
+    /// The same, with a candidate that takes part whatever its latest times say: they were those of a slow time, in which the others,
+    /// whose times are older, did not run.
+    pub fn again(
+        candidates: &[Candidate],
+        leader: usize,
+        incumbent: Option<usize>,
+        may_join: impl Fn(&Candidate) -> bool,
+    ) -> Option<Self> {
         let lead = candidates[leader].predicted?;
-        let others = (0..candidates.len()).filter(|&i| i != leader).map(|i| &candidates[i]);
-        let others = others.filter(|c| may_join(c));
+        let incumbent = incumbent.filter(|&i| i != leader);
+        let others = (0..candidates.len()).filter(|&i| i != leader && Some(i) != incumbent);
+        let others = others.map(|i| &candidates[i]).filter(|c| may_join(c));
         let mut rivals: Vec<(Prediction, &Candidate)> =
             others.filter_map(|c| c.predicted.map(|p| (p, c))).collect();
         rivals.sort_by(|(a, _), (b, _)| b.seconds.total_cmp(&a.seconds));
         let mut waiting: Vec<Candidate> = rivals.into_iter().map(|(_, c)| c.clone()).collect();
-        let mut racing = vec![Trial::new(candidates[leader].clone())];
+        let first = std::iter::once(leader).chain(incumbent);
+        let mut racing: Vec<Trial> = first.map(|i| Trial::new(candidates[i].clone())).collect();
         while racing.len() < AT_ONCE && waiting.last().is_some_and(|c| may_beat(c, lead.seconds, lead.high)) {
             racing.extend(waiting.pop().map(Trial::new));
         }
@@ -419,6 +432,18 @@ mod tests {
         let close = [made_up(1, 1.0, 1.1), made_up(2, 1.05, 1.1)];
         assert!(Trials::new(&close, 0, |_| false).is_none());
         assert_eq!(race(&close, 0, &[1.0, 0.9]).0, 1);
+    }
+
+    #[test]
+    fn who_was_slow_for_a_while_is_judged_by_new_times() {
+        // It took 0.8 until the machine was slow; the others were not timed since.
+        let candidates = [made_up(1, 1.0, 1.1), made_up(2, 3.0, 1.1), made_up(3, 1.05, 1.1)];
+        let mut trials = Trials::again(&candidates, 0, Some(1), |_| true).unwrap();
+        while !trials.finished() {
+            let seconds = [1.0, 0.8, 1.05][trials.turn().parameters.threads() - 1];
+            trials.record(seconds);
+        }
+        assert_eq!(trials.leader().parameters.threads(), 2);
     }
 
     #[test]

@@ -7,11 +7,12 @@ use crate::backends::cpu::simd::Float;
 ///
 /// Angles are brought below π/4 by whole numbers first, where sine and cosine are exact to a rounding.
 pub(super) fn root(k: usize, n: usize) -> (f64, f64) {
-    let (k, n) = ((k % n) as u128, n as u128);
+    // No memory holds lines of 2⁶¹ numbers, so eight times as many fit; wider quotients took as long as sine and cosine.
+    let (k, n) = ((k % n) as u64, n as u64);
     // Eighths of a turn that are done, and the share of an eighth that is left.
     let eighth = (8 * k / n) as u32;
-    let left = 8 * k - u128::from(eighth) * n;
-    let angle = |part: u128| std::f64::consts::FRAC_PI_4 * (part as f64 / n as f64);
+    let left = 8 * k - u64::from(eighth) * n;
+    let angle = |part: u64| std::f64::consts::FRAC_PI_4 * (part as f64 / n as f64);
     let (cos, sin) = if eighth.is_multiple_of(2) {
         let a = angle(left);
         (a.cos(), a.sin())
