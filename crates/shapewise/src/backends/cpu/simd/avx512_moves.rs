@@ -134,8 +134,7 @@ pub(super) fn sums_pd([a, b, c, d]: [__m512d; 4]) -> [f64; 4] {
     let cd = _mm512_add_pd(_mm512_unpacklo_pd(c, d), _mm512_unpackhi_pd(c, d));
     let ab = _mm256_add_pd(_mm512_castpd512_pd256(ab), _mm512_extractf64x4_pd::<1>(ab));
     let cd = _mm256_add_pd(_mm512_castpd512_pd256(cd), _mm512_extractf64x4_pd::<1>(cd));
-    let all =
-        _mm256_add_pd(_mm256_permute2f128_pd::<0x20>(ab, cd), _mm256_permute2f128_pd::<0x31>(ab, cd));
+    let all = _mm256_add_pd(_mm256_permute2f128_pd::<0x20>(ab, cd), _mm256_permute2f128_pd::<0x31>(ab, cd));
     let mut sums = [0.0; 4];
     // SAFETY: there is room for four.
     unsafe { _mm256_storeu_pd(sums.as_mut_ptr(), all) };
