@@ -41,12 +41,14 @@ pub enum Knob {
     Split,
     /// The largest radix of a transform's passes.
     Radix,
+    /// Whether results are asked for before they are written.
+    Ahead,
 }
 
 impl Knob {
     /// Whether its values are names, of which none is nearer to another.
     pub(crate) fn is_name(self) -> bool {
-        matches!(self, Self::Stream | Self::Plan | Self::Schedule)
+        matches!(self, Self::Stream | Self::Plan | Self::Schedule | Self::Ahead)
     }
 }
 

@@ -76,6 +76,7 @@ unsafe fn real<T: LineElement>(isa: Isa, function: Function, block: Block) {
             rows: 1,
             length: block.n,
             stream: false,
+            ahead: false,
         };
         // SAFETY: the block's values are contiguous.
         unsafe { T::pick(recipe, lines.repeated)(isa, &lines) }

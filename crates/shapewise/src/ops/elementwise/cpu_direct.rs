@@ -3,7 +3,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::cpu_lines::{LineElement, Lines, Loop};
+use super::cpu_lines::{FAR, LineElement, Lines, Loop};
 use super::formula::Recognised;
 use super::grid::Grid;
 use super::program::MAX_INPUTS;
@@ -29,6 +29,12 @@ pub struct Direct {
 impl Direct {
     const fn new(name: &'static str, isa: Isa) -> Self {
         Self { name, isa, constraints: [Constraint::Isa(isa), Constraint::DTypes(&[DType::F32, DType::F64])] }
+    }
+
+    /// These points with results that are asked for ahead and not; the kernel of wider registers asks with the same instructions.
+    fn asks(&self, workload: &Workload, device: &DeviceInfo, points: ParameterSpace) -> ParameterSpace {
+        let wider = self.isa == Isa::Avx2 && Constraint::Isa(Isa::Avx512).check(workload, device).is_none();
+        points.axis(Knob::Ahead, if wider { &[0] } else { &[1, 0] })
     }
 }
 
@@ -80,10 +86,15 @@ impl Kernel for Direct {
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
         let threads = cost::threads(workload, device);
         let light = Recognised::program(program_of(workload)).is_some_and(|r| r.recipe.is_light());
-        if !light || workload.in_place() || workload.bytes() <= device.caches.far() {
+        if !light || workload.outputs()[0].bytes() <= FAR / 2 {
             return threads;
         }
-        threads.axis(Knob::Stream, if cost::exceeds_caches(workload, device) { &[1, 0] } else { &[0, 1] })
+        let asked = self.asks(workload, device, threads.clone());
+        if workload.in_place() || workload.bytes() <= device.caches.far() {
+            return asked;
+        }
+        let streamed = threads.axis(Knob::Stream, &[1]);
+        if cost::exceeds_caches(workload, device) { streamed.and(asked) } else { asked.and(streamed) }
     }
 
     fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
@@ -190,6 +201,7 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
     let arguments: [Argument<T>; 3] = [argument(0), argument(1), argument(2)];
     let output = call.outputs[0].ptr_mut::<T>();
     let stream = call.parameters.get(Knob::Stream) == Some(1) && output.is_aligned();
+    let ahead = call.parameters.get(Knob::Ahead) == Some(1);
     let threads = call.parameters.threads();
     let run = |part: &Grid| {
         let (steps, row_steps) = (part.steps(), part.row_steps());
@@ -207,6 +219,7 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
                 rows: part.rows(),
                 length: part.length(),
                 stream,
+                ahead,
             };
             // SAFETY: operands are valid for every index of the workload, of which this is a part; `supports`
             // made sure of the inner strides; an output overlaps inputs only exactly, and parts are disjoint.
@@ -236,6 +249,7 @@ struct OneLine<T> {
     output: u8,
     length: usize,
     stream: bool,
+    ahead: bool,
 }
 
 fn bind<T: LineElement>(isa: Isa, workload: &Workload, parameters: &Parameters) -> Option<Bound> {
@@ -266,9 +280,10 @@ impl<T: LineElement> OneLine<T> {
             repeated |= u8::from(step == 0) << k;
         }
         let stream = parameters.get(Knob::Stream) == Some(1);
+        let ahead = parameters.get(Knob::Ahead) == Some(1);
         let output = workload.inputs().len() as u8;
         let work = T::pick(found.recipe, repeated);
-        Some(Self { isa, work, places, constants, repeated, output, length: *length, stream })
+        Some(Self { isa, work, places, constants, repeated, output, length: *length, stream, ahead })
     }
 
     #[inline(always)]
@@ -287,6 +302,7 @@ impl<T: LineElement> OneLine<T> {
             rows: 1,
             length: self.length,
             stream: self.stream && output.is_aligned(),
+            ahead: self.ahead,
         };
         // SAFETY: operands are valid for every index of the workload; `supports` made sure of the strides; an
         // output overlaps inputs only exactly.

@@ -23,6 +23,8 @@ pub(super) struct Lines<T> {
     pub(super) length: usize,
     /// Whether results go past the caches.
     pub(super) stream: bool,
+    /// Whether far results are asked for before they are written.
+    pub(super) ahead: bool,
 }
 
 /// The loop of a recipe, compiled for every instruction set.
@@ -43,12 +45,12 @@ struct Pick {
     repeated: u8,
 }
 
-/// Bytes of lines that lie beyond the first-level cache with their arguments. From there on, registers of 512 bits bring nothing: 100 000
-/// additions take 19.8 µs with them on an Ice Lake core, 17.2 µs with 256 bits.
-const FAR: usize = 32 << 10;
+/// Bytes of lines that lie beyond the first-level cache with their arguments. There the best loop depends on the CPU: 100 000 additions take 19.8 µs with
+/// registers of 512 bits on an Ice Lake core and 17.2 µs with 256, 8.4 and 8.5 µs on a Zen 5.
+pub(super) const FAR: usize = 32 << 10;
 
-/// Bytes that results of far lines are asked for before they are written: 100 000 additions in the second-level cache take 0.97 of the time in a bare loop
-/// on an Emerald Rapids core.
+/// Bytes that results of far lines are asked for before they are written. 100 000 additions take 0.97 of the time in a bare loop on an Emerald Rapids core and
+/// 1.15 of it on a Zen 5, where 400 000 take 0.84.
 const AHEAD: usize = 1 << 10;
 
 /// Bytes of a cache line.
@@ -57,8 +59,8 @@ const LINE: usize = 64;
 /// A loop that waits for memory more than for arithmetic.
 fn light<'a, T, K: SimdTask<Output = ()> + From<&'a Lines<T>>>(isa: Isa, lines: &'a Lines<T>) {
     let far = lines.rows.saturating_mul(lines.length).saturating_mul(2 * size_of::<T>()) > FAR;
-    // Stores past the caches fill a whole line at once.
-    if far && !lines.stream {
+    // Stores past the caches fill a whole line at once; asking pays only where wide registers do not.
+    if far && lines.ahead && !lines.stream {
         isa.run_narrow(K::from(lines));
     } else {
         isa.run(K::from(lines));
@@ -153,9 +155,9 @@ unsafe fn all_rows<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8>(s:
         // SAFETY: the pointers are at the starts of rows that the caller vouched for.
         unsafe {
             if F::LIGHT && lines.stream {
-                row::<T, S, F, REPEATED, true>(s, [a, b, c], out, lines.length, lines.repeated);
+                row::<T, S, F, REPEATED, true>(s, [a, b, c], out, lines);
             } else {
-                row::<T, S, F, REPEATED, false>(s, [a, b, c], out, lines.length, lines.repeated);
+                row::<T, S, F, REPEATED, false>(s, [a, b, c], out, lines);
             }
         }
         a = a.wrapping_offset(lines.input_steps[0]);
@@ -175,16 +177,15 @@ unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const S
     s: S,
     x: [*const T; 3],
     out: *mut T,
-    length: usize,
-    repeated: u8,
+    lines: &Lines<T>,
 ) {
+    let (lanes, length) = (S::LANES, lines.length);
     if length == 0 {
         return;
     }
-    let lanes = S::LANES;
     // SAFETY: every index below is less than `length`, and repeated arguments have their one element.
     unsafe {
-        let repeated = if REPEATED == ANY { repeated } else { REPEATED };
+        let repeated = if REPEATED == ANY { lines.repeated } else { REPEATED };
         let splats = [
             repeat::<T, S, F>(s, x[0], 0, repeated),
             repeat::<T, S, F>(s, x[1], 1, repeated),
@@ -199,7 +200,7 @@ unsafe fn row<T: Scalar, S: Lanes<T>, F: Formula<T>, const REPEATED: u8, const S
                 s.store_first(out, y, i);
             }
         }
-        if F::LIGHT && !STREAM && length * size_of::<T>() > FAR / 2 {
+        if F::LIGHT && !STREAM && lines.ahead && length * size_of::<T>() > FAR / 2 {
             i = fours::<T, S, F, STREAM, true>(s, x, splats, repeated, out, i, length);
         } else if F::LIGHT {
             i = fours::<T, S, F, STREAM, false>(s, x, splats, repeated, out, i, length);

@@ -14,7 +14,10 @@ use crate::backends::cpu::threads::ThreadPool;
 use crate::ops::walk::{Axis, offset};
 
 /// Columns that are reduced together at most.
-pub(super) const BAND: usize = 2048;
+const BAND: usize = 4096;
+/// Bytes of the lanes of a band: they stay in the first cache, and rows of 16 KiB are read without a gap (4096² floats on a Zen 5 in 1.15 ms, halves of
+/// rows in 1.34 ms).
+const NEAR: usize = 16 << 10;
 /// Rows that go into a lane before it is added to a total; the bound on a sum's error is (128 + 2)·u.
 const DEPTH: usize = 128;
 
@@ -41,7 +44,7 @@ pub(super) unsafe fn reduce<F: Fold>(
     output: Sink<F::Out>,
     runner: impl Runner,
     (pool, threads): (&ThreadPool, usize),
-    band: usize,
+    band: Option<usize>,
 ) {
     let Some((&inner, outer)) = plan.kept.split_last() else { return };
     debug_assert_eq!(inner.input, 1, "columns side by side");
@@ -52,7 +55,8 @@ pub(super) unsafe fn reduce<F: Fold>(
     let columns = Columns { fold, outer, inner, plan, input, output };
     let rows = outputs / inner.size;
     // As many bands per row as give every thread work, but none narrower than some cache lines.
-    let wanted = threads.div_ceil(rows).max(inner.size.div_ceil(band.clamp(64, BAND)));
+    let widest = band.unwrap_or(NEAR / size_of::<F::Lane>()).clamp(64, BAND);
+    let wanted = threads.div_ceil(rows).max(inner.size.div_ceil(widest));
     let bands = wanted.min(inner.size.div_ceil(64)).max(1);
     pool.run(threads, rows * bands, &|task| {
         let (row, band) = (task / bands, task % bands);
@@ -72,7 +76,7 @@ impl<F: Fold> SimdTask for Band<'_, F> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
+    fn run<S: Simd>(self, s: S) {
         let Columns { fold, outer, inner, plan, input, output } = *self.columns;
         let width = self.range.len();
         let first = offset(outer, self.row, |a| a.input) + self.range.start as isize;
@@ -83,12 +87,15 @@ impl<F: Fold> SimdTask for Band<'_, F> {
         let totals = fill(&mut totals[..width], fold.total());
 
         let depth = plan.depth();
-        let mut buffers = [[F::In::ZERO; BAND]; 4];
+        // Elements that are computed with as they lie need no room.
+        let room = if input.is_native() { 0 } else { width };
+        let mut buffers = [const { MaybeUninit::uninit() }; 4 * BAND];
+        let (low, high) = fill(&mut buffers[..4 * room], F::In::ZERO).split_at_mut(2 * room);
+        let ((a, b), (c, d)) = (low.split_at_mut(room), high.split_at_mut(room));
         let at = |i: usize| input.from(offset(&plan.reduced, i, |a| a.input));
         let quarter = depth / 4;
         for i in 0..quarter {
             let rows = [i, i + quarter, i + 2 * quarter, i + 3 * quarter];
-            let [a, b, c, d] = &mut buffers;
             // SAFETY: the plan's elements are valid (see `reduce`), and the band is side by side.
             let x = unsafe {
                 [
@@ -98,14 +105,14 @@ impl<F: Fold> SimdTask for Band<'_, F> {
                     at(rows[3]).gather(1, width, d),
                 ]
             };
-            add_four(fold, lanes, x, rows);
+            fold.four(s, lanes, x, rows);
             if (i + 1) % (DEPTH / 4) == 0 {
                 settle(fold, lanes, totals);
             }
         }
         for i in 4 * quarter..depth {
             // SAFETY: as above.
-            let row = unsafe { at(i).gather(1, width, &mut buffers[0]) };
+            let row = unsafe { at(i).gather(1, width, a) };
             for (lane, &x) in lanes.iter_mut().zip(row) {
                 *lane = fold.step(*lane, x, i);
             }
@@ -127,15 +134,6 @@ fn fill<T: Copy>(slots: &mut [MaybeUninit<T>], value: T) -> &mut [T] {
     }
     // SAFETY: every slot was just written.
     unsafe { &mut *(std::ptr::from_mut(slots) as *mut [T]) }
-}
-
-#[inline(always)]
-fn add_four<F: Fold>(fold: F, lanes: &mut [F::Lane], rows: [&[F::In]; 4], at: [usize; 4]) {
-    let [a, b, c, d] = rows.map(|row| &row[..lanes.len()]);
-    for (i, lane) in lanes.iter_mut().enumerate() {
-        let two = fold.step(fold.step(*lane, a[i], at[0]), b[i], at[1]);
-        *lane = fold.step(fold.step(two, c[i], at[2]), d[i], at[3]);
-    }
 }
 
 /// Takes the lanes into the totals and begins new ones.

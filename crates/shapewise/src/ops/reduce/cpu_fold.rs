@@ -62,6 +62,8 @@ pub(super) trait Fold: Copy + Send + Sync {
     type Total: Copy + Send + Sync;
     /// The type of the result before it is stored.
     type Out: Compute;
+    /// Whether [`four`](Fold::four) uses the widest registers by itself.
+    const WIDE: bool = false;
 
     /// A lane before its first element.
     fn lane(self) -> Self::Lane;
@@ -75,6 +77,16 @@ pub(super) trait Fold: Copy + Send + Sync {
     fn merge(self, a: Self::Total, b: Self::Total) -> Self::Total;
     /// The result over `n` elements.
     fn finish(self, total: Self::Total, n: usize) -> Self::Out;
+
+    /// Takes an element of each of four rows into every lane.
+    #[inline(always)]
+    fn four<S: Simd>(self, _: S, lanes: &mut [Self::Lane], rows: [&[Self::In]; 4], at: [usize; 4]) {
+        let [a, b, c, d] = rows.map(|row| &row[..lanes.len()]);
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            let two = self.step(self.step(*lane, a[i], at[0]), b[i], at[1]);
+            *lane = self.step(self.step(two, c[i], at[2]), d[i], at[3]);
+        }
+    }
 
     /// Takes in up to [`BLOCK`] neighbours of which the first is the `at`-th; `so_far` may tell that it needs no look.
     fn block<S: Simd>(self, s: S, x: &[Self::In], at: usize, so_far: Self::Total) -> Self::Lane;
@@ -310,6 +322,31 @@ pub(crate) fn fold_quad<T: Real, S: Vectors<T>, O: LaneStep>(s: S, op: O, x: [&[
         *total = horizontal(s, op, op.join(s, lane[0], lane[1]));
     }
     totals
+}
+
+/// Adds an element of each of four rows to every lane, one load instruction for each row: the prefetchers of Zen go by the instruction's address.
+#[inline(always)]
+pub(super) fn add_rows<T: Float, S: Lanes<T>>(s: S, lanes: &mut [T], rows: [&[T]; 4]) {
+    let n = lanes.len();
+    let [a, b, c, d] = rows.map(|row| row[..n].as_ptr());
+    let sums = lanes.as_mut_ptr();
+    let mut i = 0;
+    while i < n {
+        let some = (n - i).min(S::LANES);
+        // SAFETY: all five have n elements, and `some` are left from i on, LANES if they fill a register.
+        unsafe {
+            if some == S::LANES {
+                let two = s.add(s.add(s.load(sums.add(i)), s.load(a.add(i))), s.load(b.add(i)));
+                s.store(sums.add(i), s.add(s.add(two, s.load(c.add(i))), s.load(d.add(i))));
+            } else {
+                let two = s.add(s.load_first(sums.add(i), some), s.load_first(a.add(i), some));
+                let three = s.add(two, s.load_first(b.add(i), some));
+                let four = s.add(three, s.load_first(c.add(i), some));
+                s.store_first(sums.add(i), s.add(four, s.load_first(d.add(i), some)), some);
+            }
+        }
+        i += some;
+    }
 }
 
 /// Reduces a block in `W` independent lanes, in a form that compilers turn into vectors.

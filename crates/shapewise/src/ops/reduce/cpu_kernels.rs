@@ -151,7 +151,7 @@ impl Kernel for Engine {
                 .axis(Knob::BlockK, &[2048, 1024, 512, 256])
                 .axis(Knob::Unroll, &[4, 1]),
             Walk::Columns => ParameterSpace::threads(device.threads)
-                .axis(Knob::BlockN, &[64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048]),
+                .axis(Knob::BlockN, &[64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096]),
         };
         usual.and(wide)
     }
@@ -232,7 +232,7 @@ impl Launch<'_, '_> {
                 unsafe { cpu_rows::reduce(fold, self.plan, source, sink, rows, team, cut) }
             }
             Walk::Columns => {
-                let band = self.call.parameters.get(Knob::BlockN).map_or(cpu_columns::BAND, |n| n as usize);
+                let band = self.call.parameters.get(Knob::BlockN).map(|n| n as usize);
                 // SAFETY: as above.
                 unsafe { cpu_columns::reduce(fold, self.plan, source, sink, columns, team, band) }
             }
@@ -245,7 +245,11 @@ impl Visitor for Launch<'_, '_> {
     type Output = Option<()>;
 
     fn vector<F: Fold>(self, fold: F) -> Option<()> {
-        self.run(fold, self.engine.isa, Narrow(self.engine.isa))
+        if const { F::WIDE } {
+            self.run(fold, self.engine.isa, self.engine.isa)
+        } else {
+            self.run(fold, self.engine.isa, Narrow(self.engine.isa))
+        }
     }
 
     fn plain<F: Fold>(self, fold: F) -> Option<()> {

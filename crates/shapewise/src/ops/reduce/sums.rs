@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use num_complex::Complex;
 
-use super::cpu_fold::{Add, Fold, fold_block, fold_quad, striped};
+use super::cpu_fold::{Add, Fold, add_rows, fold_block, fold_quad, striped};
 use super::cpu_stored::Compute;
 use crate::backends::cpu::simd::Simd;
 
@@ -37,6 +37,8 @@ impl Twice {
 /// A type that sums are computed in.
 pub(super) trait Summand: Compute {
     type Total: Copy + Send + Sync;
+    /// Whether [`four`](Summand::four) is written in vectors.
+    const WIDE: bool = false;
 
     fn add(self, x: Self) -> Self;
     fn total() -> Self::Total;
@@ -49,10 +51,19 @@ pub(super) trait Summand: Compute {
     fn quad<S: Simd>(s: S, x: [&[Self]; 4]) -> [Self; 4] {
         x.map(|x| Self::block(s, x))
     }
+    /// Adds an element of each of four rows to every lane.
+    #[inline(always)]
+    fn four<S: Simd>(_: S, lanes: &mut [Self], rows: [&[Self]; 4]) {
+        let [a, b, c, d] = rows.map(|row| &row[..lanes.len()]);
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            *lane = lane.add(a[i]).add(b[i]).add(c[i]).add(d[i]);
+        }
+    }
 }
 
 impl Summand for f32 {
     type Total = f64;
+    const WIDE: bool = true;
 
     #[inline(always)]
     fn add(self, x: Self) -> f32 {
@@ -82,10 +93,15 @@ impl Summand for f32 {
     fn quad<S: Simd>(s: S, x: [&[Self]; 4]) -> [f32; 4] {
         fold_quad(s, Add, x)
     }
+    #[inline(always)]
+    fn four<S: Simd>(s: S, lanes: &mut [Self], rows: [&[Self]; 4]) {
+        add_rows(s, lanes, rows);
+    }
 }
 
 impl Summand for f64 {
     type Total = Twice;
+    const WIDE: bool = true;
 
     #[inline(always)]
     fn add(self, x: Self) -> f64 {
@@ -114,6 +130,10 @@ impl Summand for f64 {
     #[inline(always)]
     fn quad<S: Simd>(s: S, x: [&[Self]; 4]) -> [f64; 4] {
         fold_quad(s, Add, x)
+    }
+    #[inline(always)]
+    fn four<S: Simd>(s: S, lanes: &mut [Self], rows: [&[Self]; 4]) {
+        add_rows(s, lanes, rows);
     }
 }
 
@@ -189,7 +209,12 @@ impl<T: Summand> Fold for Sum<T> {
     type Lane = T;
     type Total = T::Total;
     type Out = T;
+    const WIDE: bool = T::WIDE;
 
+    #[inline(always)]
+    fn four<S: Simd>(self, s: S, lanes: &mut [T], rows: [&[T]; 4], _: [usize; 4]) {
+        T::four(s, lanes, rows);
+    }
     #[inline(always)]
     fn lane(self) -> T {
         T::ZERO
