@@ -122,6 +122,13 @@ impl Words {
         }
     }
 
+    /// The same where one word holds it; nothing else joins in, so that the compiler knows how many words there are.
+    #[inline(always)]
+    pub fn short_line(&mut self, dtype: DType, aligned: bool, len: usize) -> Option<()> {
+        self.append(&[header(dtype, aligned) | Form::line(len)?]);
+        Some(())
+    }
+
     /// The operand added last is an output.
     #[inline]
     pub fn count_output(&mut self) {

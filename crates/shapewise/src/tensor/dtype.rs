@@ -63,6 +63,7 @@ impl DType {
     pub const FLOATS: &'static [DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
 
     /// Bytes of one element.
+    #[inline]
     pub const fn size(self) -> usize {
         match self {
             DType::I8 | DType::U8 | DType::Bool => 1,

@@ -118,10 +118,10 @@ impl Runtime {
         let (mut key, mut pointers) = (Words::new(), ArrayVec::<*mut u8, MAX_OPERANDS>::new());
         key.program(program);
         for view in inputs {
-            key.line(view.dtype(), is_aligned(view.first()), len);
+            key.short_line(view.dtype(), is_aligned(view.first()), len)?;
             pointers.push(view.first().cast_mut());
         }
-        key.line(out.dtype(), is_aligned(out.first()), len);
+        key.short_line(out.dtype(), is_aligned(out.first()), len)?;
         key.count_output();
         pointers.push(out.first());
         self.execute_known(&key, &pointers)

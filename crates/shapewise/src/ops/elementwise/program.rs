@@ -135,6 +135,7 @@ impl Program {
     }
 
     /// The constants, as bits of f64.
+    #[inline(always)]
     fn constant_bits(&self) -> &[u64] {
         &self.values[..self.constants as usize]
     }

@@ -65,6 +65,17 @@ pub(super) unsafe fn reduce<F: Fold>(
     });
 }
 
+/// Room for a band, at a line of the cache: wide registers across two lines take twice as long.
+#[repr(align(64))]
+struct Slots<T>([MaybeUninit<T>; BAND]);
+
+impl<T> Slots<T> {
+    #[inline(always)]
+    fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; BAND])
+    }
+}
+
 /// A band of columns of one row of results.
 struct Band<'a, F: Fold> {
     columns: &'a Columns<'a, F>,
@@ -81,10 +92,10 @@ impl<F: Fold> SimdTask for Band<'_, F> {
         let width = self.range.len();
         let first = offset(outer, self.row, |a| a.input) + self.range.start as isize;
         let input = input.from(first);
-        let mut lanes = [const { MaybeUninit::uninit() }; BAND];
-        let mut totals = [const { MaybeUninit::uninit() }; BAND];
-        let lanes = fill(&mut lanes[..width], fold.lane());
-        let totals = fill(&mut totals[..width], fold.total());
+        let mut lanes = Slots::new();
+        let mut totals = Slots::new();
+        let lanes = fill(&mut lanes.0[..width], fold.lane());
+        let totals = fill(&mut totals.0[..width], fold.total());
 
         let depth = plan.depth();
         // Elements that are computed with as they lie need no room.
