@@ -42,13 +42,19 @@ kernels! {
     PORTABLE, Portable, "portable";
 }
 
+/// Passes that the step between half a spectrum and a whole one counts for: it reads and writes a line, and reads as many roots.
+const HALVES: f64 = 1.5;
+
+/// Whether one side of a transform is real.
+fn is_real(kind: FftKind) -> bool {
+    matches!(kind, FftKind::RealForward | FftKind::RealInverse)
+}
+
 /// Points of the complex lines of the last axis, and whether they lie along memory.
 fn line(geometry: &Geometry) -> (usize, bool) {
     let Some(last) = geometry.axes.last() else { return (1, false) };
     let contiguous = last.input == 1 && last.output == 1;
-    let halved = matches!(geometry.kind, FftKind::RealForward | FftKind::RealInverse)
-        && last.n.is_multiple_of(2)
-        && contiguous;
+    let halved = is_real(geometry.kind) && last.n.is_multiple_of(2) && contiguous;
     (if halved { last.n / 2 } else { last.n }, contiguous)
 }
 
@@ -137,6 +143,7 @@ impl Kernel for Stockham {
             geometry.nominal_operations() / (5.0 * total * (geometry.points() as f64).max(2.0).log2());
         let streamed = parameters.get(Knob::Stream) == Some(1);
         let (mut operations, mut traffic, mut most) = (0.0, Traffic::default(), 0);
+        let (mut shared, mut alone, mut all_passes) = (false, 0.0, 0.0);
         let mut tasks = geometry.points() * geometry.repeats() / lanes;
         for (i, along) in geometry.axes.iter().enumerate() {
             let last = i + 1 == geometry.axes.len();
@@ -163,6 +170,17 @@ impl Kernel for Stockham {
                 // Such a line is one thread's.
                 tasks = tasks.min(total as usize / along.n);
             }
+            // A single line that threads share: what one wrote between its two steps, others read.
+            let is_shared = contiguous
+                && matches!(plan, Plan::FourStep(..))
+                && total as usize / along.n < parameters.threads();
+            shared |= is_shared;
+            if last && contiguous && is_real(geometry.kind) {
+                passes += HALVES;
+                // Shared lines are completed by the caller.
+                alone = if is_shared { HALVES } else { 0.0 };
+            }
+            all_passes += passes;
             operations += share * per_point * total;
             let numbers = scratch(plan, n, own);
             // Scratch is read and written in the smallest cache that holds it.
@@ -176,7 +194,12 @@ impl Kernel for Stockham {
         // What goes past the caches is on no way between them.
         let past = Traffic { l1: passed, memory: passed, ..Traffic::default() };
         traffic = traffic + Traffic::pass(kept, set, &device.caches) + past;
-        let cost = Cost::new(operations, unit, traffic).split(parameters.threads(), tasks.max(1));
+        if shared {
+            traffic.l3 += share * 2.0 * number * total;
+        }
+        let mut cost = Cost::new(operations, unit, traffic).split(parameters.threads(), tasks.max(1));
+        cost.imbalance *= 1.0 + alone * (cost.threads - 1) as f64 / all_passes.max(1.0);
+        cost.forks += u32::from(shared && cost.threads > 1);
         // Inverse real transforms over several axes work on a copy.
         let copied = match geometry.kind {
             FftKind::RealInverse if geometry.axes.len() > 1 => workload.inputs()[0].bytes(),

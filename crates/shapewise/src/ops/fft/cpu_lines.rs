@@ -1,6 +1,8 @@
 //! Transforms of lines by a plan: tables that are made once, and the passes over memory.
 #![allow(unsafe_code)]
 
+use arrayvec::ArrayVec;
+
 use super::cpu_along::Along;
 use super::cpu_columns::{packed, spaced};
 use super::cpu_convolution::{Convolution, flipped};
@@ -47,9 +49,11 @@ impl Width {
 
     /// A vector of numbers, each in the lane of its neighbour.
     pub fn vector<T: Float>(&self, number: impl Fn(usize) -> (f64, f64)) -> Vec<T> {
-        let of = |lane: usize| number(usize::from(self.order[lane]));
-        let real = (0..self.lanes).map(|lane| T::from_f64(of(lane).0));
-        real.chain((0..self.lanes).map(|lane| T::from_f64(of(lane).1))).collect()
+        // Asked for once: to find a root takes longer than all else that is done with it.
+        let lanes = &self.order[..self.lanes];
+        let numbers: ArrayVec<(f64, f64), MAX_LANES> = lanes.iter().map(|&i| number(i.into())).collect();
+        let real = numbers.iter().map(|number| T::from_f64(number.0));
+        real.chain(numbers.iter().map(|number| T::from_f64(number.1))).collect()
     }
 }
 
