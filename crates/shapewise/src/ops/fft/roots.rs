@@ -7,7 +7,7 @@ use crate::backends::cpu::simd::Float;
 ///
 /// Angles are brought below π/4 by whole numbers first, where sine and cosine are exact to a rounding.
 pub(super) fn root(k: usize, n: usize) -> (f64, f64) {
-    // No memory holds lines of 2⁶¹ numbers, so eight times as many fit; wider quotients took as long as sine and cosine.
+    // No memory holds lines of 2⁶¹ numbers, so eight times as many fit.
     let (k, n) = ((k % n) as u64, n as u64);
     // Eighths of a turn that are done, and the share of an eighth that is left.
     let eighth = (8 * k / n) as u32;

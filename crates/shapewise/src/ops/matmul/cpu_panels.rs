@@ -14,11 +14,6 @@ use crate::backends::cpu::simd::{Float, Isa, Lanes};
 
 /// Vectors of a panel that stay in the first-level cache while the rows pass by.
 const NEAR: usize = 512;
-/// The same for few rows, which wait for the panel: what comes ahead of one group must not be used up before the next group's turn is over
-/// (eight rows by 4096² on one Zen 5 core: 1.64 instead of 1.86 ms).
-const NEAR_FEW: usize = 128;
-/// Groups that are few.
-const FEW: usize = 2;
 /// Vectors of sums that are kept at once.
 const SUMS: usize = 192;
 
@@ -87,11 +82,10 @@ pub(super) unsafe fn multiply<W, C, S>(
     let (pitch, width) = (most * lanes, vectors * lanes);
     let (start, count) = left.blocks::<S>().piece(block);
     let first = left.groups.piece(start).0;
-    let near = if left.groups.blocks <= FEW { NEAR_FEW } else { NEAR };
     let mut p = 0;
     loop {
         let at = panel.wrapping_add(p * pitch);
-        let steps = (near / most).min(left.k - p);
+        let steps = (NEAR / most).min(left.k - p);
         let tile = Tiles::one(at, pitch as isize, steps);
         for g in start..start + count {
             let (row, size) = left.groups.piece(g);
