@@ -70,28 +70,28 @@ pub(super) unsafe fn columns<T: Number>(
             }
             _ => {
                 T::dispatch(isa, Move { n, from: x, to: Packed(scratch) });
-                packed(width, stages, n, scratch);
-                T::dispatch(isa, Move { n, from: Packed(scratch), to: y });
+                let rows = packed(width, stages, n, scratch);
+                T::dispatch(isa, Move { n, from: Packed(rows), to: y });
             }
         }
     }
 }
 
-/// Transforms the rows in scratch, in their place.
+/// Transforms the rows in scratch; gives the place of the result, which is there or behind it.
 ///
 /// # Safety
 /// The scratch holds n rows and has room for as many more.
-pub(super) unsafe fn packed<T: Number>(width: Width, stages: &[Stage<T>], n: usize, scratch: *mut T) {
-    let Width { isa, lanes, .. } = width;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let (mut here, mut there) = (scratch, scratch.add(2 * lanes * n));
-        for stage in stages {
-            run::<T, false>(isa, stage, Packed(here), Packed(there));
-            (here, there) = (there, here);
-        }
-        if here != scratch {
-            std::ptr::copy_nonoverlapping(here, scratch, 2 * lanes * n);
-        }
+pub(super) unsafe fn packed<T: Number>(
+    width: Width,
+    stages: &[Stage<T>],
+    n: usize,
+    scratch: *mut T,
+) -> *mut T {
+    let (mut here, mut there) = (scratch, scratch.wrapping_add(2 * width.lanes * n));
+    for stage in stages {
+        // SAFETY: the caller's promise.
+        unsafe { run::<T, false>(width.isa, stage, Packed(here), Packed(there)) };
+        (here, there) = (there, here);
     }
+    here
 }

@@ -105,6 +105,7 @@ impl Kernel for Stockham {
             "cpu_radix.rs",
             "cpu_convolution.rs",
             "cpu_real.rs",
+            "cpu_real_lines.rs",
             "plan.rs",
             "roots.rs"
         )
@@ -148,7 +149,7 @@ impl Kernel for Stockham {
         for (i, along) in geometry.axes.iter().enumerate() {
             let last = i + 1 == geometry.axes.len();
             let (n, contiguous) = if last { line(&geometry) } else { (along.n, along.output == 1) };
-            let own = if contiguous { self.line_lanes(&geometry, n) } else { lanes };
+            let own = if contiguous { self.line_lanes(&geometry, along.n, n) } else { lanes };
             let across = if contiguous { None } else { across(n, lanes).map(Plan::Across) };
             let all;
             let plan = if let Some(plan) = &across {
@@ -157,12 +158,12 @@ impl Kernel for Stockham {
                 all = recent_plans(n, own, rigor);
                 &all[variant.min(all.len() - 1)]
             };
-            let (mut per_point, mut passes) = work(plan, n);
+            let (mut per_point, mut passes) = work(plan, n, own);
             // Narrower registers take as many times the instructions.
             per_point *= lanes as f64 / own as f64;
             if contiguous && matches!(plan, Plan::Across(_)) {
                 // Lanes without a line work for nothing, and lines are turned on their way in and out.
-                let lines = total / n as f64;
+                let lines = total / along.n as f64;
                 per_point *= (lines / lanes as f64).ceil() * lanes as f64 / lines;
                 passes += 2.0;
             }
@@ -248,7 +249,7 @@ impl Stockham {
     ) -> ParameterSpace {
         let geometry = Geometry::new(workload);
         let (points, contiguous) = line(&geometry);
-        let lanes = self.line_lanes(&geometry, points);
+        let lanes = self.line_lanes(&geometry, geometry.axes.last().map_or(1, |last| last.n), points);
         let all = contiguous.then(|| recent_plans(points, lanes, attributes(workload).rigor));
         let variants: Vec<u32> = (0..all.as_ref().map_or(1, |all| all.len()) as u32).collect();
         // Below this a hand-over costs more than there is to share.
@@ -258,11 +259,12 @@ impl Stockham {
         if let Some(all) = past { space.axis(Knob::Stream, streamed(&all[0])) } else { space }
     }
 
-    /// Lanes of the registers that work on lines of n neighbours. Real lines are transformed one by one.
-    fn line_lanes(&self, geometry: &Geometry, n: usize) -> usize {
-        let complex = matches!(geometry.kind, FftKind::Forward | FftKind::Inverse);
-        let lines = if complex { geometry.points() * geometry.repeats() / n.max(1) } else { 1 };
-        lane_count(line_isa(self.isa, n, geometry.double, lines), geometry.double)
+    /// Lanes of the registers that work on lines of n neighbours, which are transformed as so many points. Real lines that are not
+    /// halved are transformed one by one.
+    fn line_lanes(&self, geometry: &Geometry, n: usize, points: usize) -> usize {
+        let several = matches!(geometry.kind, FftKind::Forward | FftKind::Inverse) || points < n;
+        let lines = if several { geometry.points() * geometry.repeats() / n.max(1) } else { 1 };
+        lane_count(line_isa(self.isa, points, geometry.double, lines), geometry.double)
     }
 }
 
@@ -272,24 +274,28 @@ pub(super) fn plan_of(n: usize, lanes: usize, rigor: Rigor, variant: usize) -> P
     all[variant.min(all.len() - 1)].clone()
 }
 
-/// Operations for each point, and the times that every point passes through scratch.
-fn work(plan: &Plan, n: usize) -> (f64, f64) {
+/// Operations for each point, and the times that every point passes through scratch, on vectors of so many lanes.
+fn work(plan: &Plan, n: usize, lanes: usize) -> (f64, f64) {
     let log = |n: usize| (n.max(2) as f64).log2();
     match plan {
         Plan::Across(radices) => (5.0 * log(n), radices.0.len() as f64),
         Plan::Along(radices) => (5.0 * log(n), radices.0.len() as f64 + 1.0),
-        // The roots between the passes are products of two; rows are turned on their own, or with a first stage that is cut.
+        // The roots between the passes are products of two; rows are turned on their own, or with a first stage that is cut. The last
+        // vectors of both sides go back over what is done.
         Plan::FourStep(a, b) => {
             let own = !matches!(&b.0[..], [first, _, ..] if cut((*first).into()).is_some());
-            (5.0 * log(n) + 6.0, (a.0.len() + b.0.len() + usize::from(own)) as f64)
+            let whole = |side: usize| side.next_multiple_of(lanes) as f64 / side as f64;
+            let (columns, rows) = (whole(b.len()), whole(a.len()));
+            let passes = columns * a.0.len() as f64 + rows * (b.0.len() + usize::from(own)) as f64;
+            (columns * 5.0 * log(a.len()) + rows * 5.0 * log(b.len()) + 6.0, passes)
         }
         Plan::Bluestein(points, inner) => {
-            let (operations, passes) = work(inner, *points);
+            let (operations, passes) = work(inner, *points, lanes);
             let times = *points as f64 / n as f64;
             (times * (2.0 * operations + 6.0) + 12.0, times * (2.0 * passes + 1.0) + 2.0)
         }
         Plan::Rader(inner) => {
-            let (operations, passes) = work(inner, n - 1);
+            let (operations, passes) = work(inner, n - 1, lanes);
             (2.0 * operations + 8.0, 2.0 * passes + 3.0)
         }
     }

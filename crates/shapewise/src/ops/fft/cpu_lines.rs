@@ -5,11 +5,11 @@ use arrayvec::ArrayVec;
 
 use super::cpu_along::Along;
 use super::cpu_columns::{packed, spaced};
-use super::cpu_convolution::{Convolution, flipped};
+use super::cpu_convolution::Convolution;
 use super::cpu_four_step::FourStep;
 use super::cpu_rows::{Number, Numbers};
 use super::cpu_stages::{Stage, stages};
-use super::cpu_turned::{Gather, Lines, Scatter};
+use super::cpu_turned::Lines;
 use super::plan::Plan;
 use crate::backends::cpu::real::{RealTask, Vectors};
 use crate::backends::cpu::simd::{Float, Isa, Lanes, MAX_LANES};
@@ -100,7 +100,7 @@ impl<T: Number> Line<T> {
         }
     }
 
-    /// Transforms `count` lines, one in each lane, whose numbers lie anywhere: lanes are `apart` in input and output.
+    /// Transforms `count` lines, one in each lane, whose numbers lie anywhere: lanes are `apart` numbers in input and output.
     ///
     /// # Safety
     /// As for `transform`.
@@ -114,37 +114,12 @@ impl<T: Number> Line<T> {
         scratch: *mut T,
     ) {
         let Self::Across(stages) = self else { return };
-        let Width { isa, lanes, .. } = width;
-        let (from, to) = (Lines { first: x, apart: apart[0], n }, Lines { first: y, apart: apart[1], n });
-        if count == lanes && from.can_turn(lanes) && to.can_turn(lanes) {
-            // SAFETY: the caller's promise.
-            unsafe {
-                T::dispatch(isa, Gather { from, to: scratch });
-                packed(width, stages, n, scratch);
-                T::dispatch(isa, Scatter { from: scratch, to });
-            }
-            return;
-        }
-        let places = |at: Numbers<T>, apart: isize| {
-            (0..count).flat_map(move |lane| {
-                (0..n).map(move |row| {
-                    let from = row as isize * at.stride + lane as isize * apart;
-                    (at.first.wrapping_offset(2 * from), 2 * lanes * row + lane)
-                })
-            })
-        };
-        // SAFETY: the caller's promise; rows in scratch have a real and an imaginary part for each lane.
+        let side = |first, apart: isize| Lines { first, apart: 2 * apart, n, count };
+        // SAFETY: the caller's promise.
         unsafe {
-            scratch.write_bytes(0, 2 * lanes * n);
-            for (from, to) in places(x, apart[0]) {
-                *scratch.add(to) = *from;
-                *scratch.add(to + lanes) = flipped(*from.add(1), x.sign);
-            }
-            packed(width, stages, n, scratch);
-            for (to, from) in places(y, apart[1]) {
-                *to = *scratch.add(from) * y.scale;
-                *to.add(1) = flipped(*scratch.add(from + lanes) * y.scale, y.sign);
-            }
+            side(x, apart[0]).gather(width, scratch);
+            let rows = packed(width, stages, n, scratch);
+            side(y, apart[1]).scatter(width, rows);
         }
     }
 }

@@ -4,7 +4,7 @@
 use num_complex::Complex;
 
 use super::cpu_radix::{Pair, add, mul, sub};
-use super::cpu_rows::{Number, Numbers, Sink, Source};
+use super::cpu_rows::{Number, Numbers, Packed, Sink, Source};
 use super::roots::root;
 use crate::backends::cpu::real::{RealTask, Vectors};
 use crate::backends::cpu::simd::{Float, Isa, Lanes};
@@ -53,6 +53,90 @@ pub(super) unsafe fn pack<T: Number>(isa: Isa, half: usize, roots: &[T], from: *
     T::dispatch(isa, Pairs { half, roots, from, to, inverse: true });
 }
 
+/// Turns the spectra of neighbouring pairs, one in each lane, into those of the real numbers.
+///
+/// # Safety
+/// `rows` has `half` rows and room for one more.
+pub(super) unsafe fn unpack_rows<T: Number>(isa: Isa, half: usize, roots: &[T], rows: *mut T) {
+    T::dispatch(isa, Rows { half, roots, rows, inverse: false });
+}
+
+/// The opposite, twice as large and conjugated; imaginary parts that real numbers cannot have are left out.
+///
+/// # Safety
+/// `rows` has `half + 1` rows.
+pub(super) unsafe fn pack_rows<T: Number>(isa: Isa, half: usize, roots: &[T], rows: *mut T) {
+    T::dispatch(isa, Rows { half, roots, rows, inverse: true });
+}
+
+/// Pairs of frequencies of as many lines as there are lanes, in their place.
+#[derive(Clone, Copy)]
+struct Rows<'a, T> {
+    half: usize,
+    roots: &'a [T],
+    rows: *mut T,
+    inverse: bool,
+}
+
+impl<T: Number> RealTask<T> for Rows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors<T>>(self, s: S) {
+        let (rows, sign) = (Packed(self.rows), Lanes::<T>::splat(s, -T::ZERO));
+        let conjugate = |x: Pair<_>| Pair { re: x.re, im: Lanes::<T>::xor(s, x.im, sign) };
+        let zero = Lanes::<T>::splat(s, T::ZERO);
+        // SAFETY: whoever makes this task promises half + 1 rows, and k and its mirror image are among them.
+        unsafe {
+            let first: Pair<_> = Source::<T>::load(rows, s, 0);
+            if self.inverse {
+                let last: Pair<_> = Source::<T>::load(rows, s, self.half);
+                let both = Pair {
+                    re: Lanes::<T>::add(s, first.re, last.re),
+                    im: Lanes::<T>::sub(s, first.re, last.re),
+                };
+                rows.store(s, 0, conjugate(both));
+            } else {
+                let re = [Lanes::<T>::add(s, first.re, first.im), Lanes::<T>::sub(s, first.re, first.im)];
+                rows.store(s, 0, Pair { re: re[0], im: zero });
+                rows.store(s, self.half, Pair { re: re[1], im: zero });
+            }
+            for k in 1..=self.half / 2 {
+                let w = [self.roots[2 * k], self.roots[2 * k + 1]].map(|part| Lanes::<T>::splat(s, part));
+                let (a, b) = (Source::<T>::load(rows, s, k), Source::<T>::load(rows, s, self.half - k));
+                let [one, other] = pair(s, a, b, Pair { re: w[0], im: w[1] }, self.inverse);
+                let conjugated = if self.inverse { [conjugate(one), conjugate(other)] } else { [one, other] };
+                rows.store(s, k, conjugated[0]);
+                rows.store(s, self.half - k, conjugated[1]);
+            }
+        }
+    }
+}
+
+/// Frequencies k and half − k of the other spectrum, from those of one and the root for k.
+#[inline(always)]
+fn pair<T: Float, S: Lanes<T>>(
+    s: S,
+    a: Pair<S::V>,
+    b: Pair<S::V>,
+    w: Pair<S::V>,
+    inverse: bool,
+) -> [Pair<S::V>; 2] {
+    let b = Pair { re: b.re, im: s.neg(b.im) };
+    let (even, odd) = (add(s, a, b), sub(s, a, b));
+    let (even, odd) = if inverse {
+        // i · conj(w) = im(w) + i re(w)
+        (even, mul(s, odd, Pair { re: w.im, im: w.re }))
+    } else {
+        // −i/2 · w · odd
+        let half = s.splat(T::from_f64(0.5));
+        let w = Pair { re: s.mul(half, w.im), im: s.neg(s.mul(half, w.re)) };
+        (Pair { re: s.mul(half, even.re), im: s.mul(half, even.im) }, mul(s, odd, w))
+    };
+    let other = sub(s, even, odd);
+    [add(s, even, odd), Pair { re: other.re, im: s.neg(other.im) }]
+}
+
 impl<T: Number> RealTask<T> for Pairs<'_, T> {
     type Output = ();
 
@@ -89,20 +173,9 @@ impl<T: Number> Pairs<'_, T> {
             let a = at(self.from, k).load(s, 0);
             let b = reversed(s, at(self.from, mirror).load(s, 0));
             let w = at(self.roots.as_ptr().cast_mut(), k).load(s, 0);
-            let b = Pair { re: b.re, im: s.neg(b.im) };
-            let (even, odd) = (add(s, a, b), sub(s, a, b));
-            let (even, odd) = if self.inverse {
-                // i · conj(w) = im(w) + i re(w)
-                (even, mul(s, odd, Pair { re: w.im, im: w.re }))
-            } else {
-                // −i/2 · w · odd
-                let half = s.splat(T::from_f64(0.5));
-                let w = Pair { re: s.mul(half, w.im), im: s.neg(s.mul(half, w.re)) };
-                (Pair { re: s.mul(half, even.re), im: s.mul(half, even.im) }, mul(s, odd, w))
-            };
-            at(self.to, k).store(s, 0, add(s, even, odd));
-            let other = sub(s, even, odd);
-            let other = reversed(s, Pair { re: other.re, im: s.neg(other.im) });
+            let [one, other] = pair(s, a, b, w, self.inverse);
+            at(self.to, k).store(s, 0, one);
+            let other = reversed(s, other);
             at(self.to, mirror).store(s, 0, other);
         }
     }

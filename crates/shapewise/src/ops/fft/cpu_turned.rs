@@ -1,21 +1,24 @@
-//! Short lines side by side: as many as there are lanes are turned so that each has a lane of its own.
+//! Lines side by side: as many as there are lanes are turned so that each has a lane of its own.
 #![allow(unsafe_code)]
 
+use super::cpu_convolution::flipped;
+use super::cpu_lines::Width;
 use super::cpu_rows::{Number, Numbers};
 use crate::backends::cpu::real::{RealTask, Vectors};
 use crate::backends::cpu::simd::{Lanes, MAX_LANES};
 
-/// LANES lines of `n` neighbouring numbers, each `apart` numbers from the next.
+/// Up to LANES lines of `n` numbers, each `apart` elements from the next.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<T> {
     pub first: Numbers<T>,
     pub apart: isize,
     pub n: usize,
+    pub count: usize,
 }
 
 impl<T: Number> Lines<T> {
     /// Whether turning blocks of LANES by LANES covers them.
-    pub fn can_turn(&self, lanes: usize) -> bool {
+    fn can_turn(&self, lanes: usize) -> bool {
         self.first.stride == 1 && 2 * self.n >= lanes
     }
 
@@ -26,7 +29,53 @@ impl<T: Number> Lines<T> {
     }
 
     fn line(&self, lane: usize) -> *mut T {
-        self.first.first.wrapping_offset(2 * lane as isize * self.apart)
+        self.first.first.wrapping_offset(lane as isize * self.apart)
+    }
+
+    /// Every number: where it is, and where it is in scratch.
+    fn places(self, lanes: usize) -> impl Iterator<Item = (*mut T, usize)> {
+        (0..self.count).flat_map(move |lane| {
+            let line = Numbers { first: self.line(lane), ..self.first };
+            (0..self.n).map(move |row| (line.at(row as isize * line.stride).first, 2 * lanes * row + lane))
+        })
+    }
+
+    /// Puts the lines into rows of scratch: LANES real parts, then LANES imaginary parts.
+    ///
+    /// # Safety
+    /// The lines are valid, and scratch has room for n rows.
+    pub unsafe fn gather(self, width: Width, to: *mut T) {
+        let Width { isa, lanes, .. } = width;
+        if self.can_turn(lanes) {
+            return T::dispatch(isa, Gather { from: self, to });
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            to.write_bytes(0, 2 * lanes * self.n);
+            for (from, at) in self.places(lanes) {
+                *to.add(at) = *from;
+                *to.add(at + lanes) = flipped(*from.add(1), self.first.sign);
+            }
+        }
+    }
+
+    /// Takes the lines from rows of scratch.
+    ///
+    /// # Safety
+    /// As for `gather`.
+    pub unsafe fn scatter(self, width: Width, from: *const T) {
+        let Width { isa, lanes, .. } = width;
+        if self.can_turn(lanes) {
+            return T::dispatch(isa, Scatter { from, to: self });
+        }
+        let Numbers { scale, sign, .. } = self.first;
+        for (to, at) in self.places(lanes) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                *to = *from.add(at) * scale;
+                *to.add(1) = flipped(*from.add(at + lanes) * scale, sign);
+            }
+        }
     }
 
     /// What real and imaginary parts are multiplied by.
@@ -36,14 +85,14 @@ impl<T: Number> Lines<T> {
     }
 }
 
-/// From lines to rows of scratch: LANES real parts, then LANES imaginary parts.
-pub(super) struct Gather<T> {
+/// From lines of neighbours to rows of scratch. Lanes without a line have the last one.
+struct Gather<T> {
     pub from: Lines<T>,
     pub to: *mut T,
 }
 
 /// And back.
-pub(super) struct Scatter<T> {
+struct Scatter<T> {
     pub from: *const T,
     pub to: Lines<T>,
 }
@@ -58,8 +107,9 @@ impl<T: Number> RealTask<T> for Gather<T> {
         let mut block = [Lanes::<T>::splat(s, T::ZERO); MAX_LANES];
         for at in self.from.blocks(lanes) {
             for (lane, row) in block.iter_mut().enumerate().take(lanes) {
+                let line = self.from.line(lane.min(self.from.count - 1));
                 // SAFETY: the line has LANES elements from there on.
-                *row = unsafe { Lanes::<T>::load(s, self.from.line(lane).wrapping_add(at)) };
+                *row = unsafe { Lanes::<T>::load(s, line.wrapping_add(at)) };
             }
             Lanes::<T>::transpose(s, &mut block);
             for (i, &column) in block.iter().enumerate().take(lanes) {
@@ -96,7 +146,7 @@ impl<T: Number> RealTask<T> for Scatter<T> {
                 };
             }
             Lanes::<T>::transpose(s, &mut block);
-            for (lane, &row) in block.iter().enumerate().take(lanes) {
+            for (lane, &row) in block.iter().enumerate().take(self.to.count) {
                 // SAFETY: as in `Gather`.
                 unsafe { Lanes::<T>::store(s, self.to.line(lane).wrapping_add(at), row) };
             }

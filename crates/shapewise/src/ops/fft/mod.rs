@@ -17,6 +17,7 @@ mod cpu_lines;
 mod cpu_passes;
 mod cpu_radix;
 mod cpu_real;
+mod cpu_real_lines;
 mod cpu_reference;
 mod cpu_rows;
 #[cfg(feature = "rustfft")]

@@ -238,6 +238,12 @@ fn four_steps(n: usize, lanes: usize) -> Vec<Plan> {
     rows.iter().filter_map(plan).take(6).collect()
 }
 
+/// Whether a length that is made of [`PRIMES`] is a matrix whose sides fill a vector.
+pub(super) fn has_matrix(n: usize, lanes: usize) -> bool {
+    // Factors put together until they fill one leave at least as many where the length is that much larger.
+    n >= lanes * lanes * LARGEST || (lanes..=n / lanes).any(|a| n.is_multiple_of(a))
+}
+
 /// Every divisor of a length that is made of [`PRIMES`]: to try all numbers up to its root takes longer than all else for a long one.
 fn divisors(n: usize) -> Vec<usize> {
     let (mut all, mut rest) = (vec![1], n);

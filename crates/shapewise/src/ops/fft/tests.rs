@@ -439,6 +439,44 @@ fn short_lines_of_a_batch_are_each_transformed() {
     });
 }
 
+/// Real lines of a batch go several at a time where half their length fills no vector, with gaps between them and with lanes left over.
+#[test]
+fn real_lines_of_a_batch_are_each_transformed() {
+    let wanted = runtime().with_kernel("cpu::fft::reference").unwrap();
+    each_kernel(|rt, name| {
+        for n in [2, 4, 6, 10, 18, 30, 50, 100, 126, 200, 250] {
+            for lines in [1, 3, 8, 9, 16, 19, 33] {
+                // Lines lie three numbers further apart than they are long.
+                let x: Vec<f64> = numbers(lines * (n + 3), (n * lines) as u64).iter().map(|z| z.re).collect();
+                let double = Tensor::from_vec(x.clone(), &[lines, n + 3]).unwrap().slice(1, 0, n, 1).unwrap();
+                let narrow: Vec<f32> = x.iter().map(|&x| x as f32).collect();
+                let single = Tensor::from_vec(narrow, &[lines, n + 3]).unwrap().slice(1, 0, n, 1).unwrap();
+                let (Ok(y), Ok(z)) = (rt.rfft(&double, &options()), rt.rfft(&single, &options())) else {
+                    continue;
+                };
+                let truth = wanted.rfft(&double, &options()).unwrap().to_vec::<C>().unwrap();
+                let wide = |z: &Complex<f32>| C::new(z.re.into(), z.im.into());
+                let narrow: Vec<C> = z.to_vec::<Complex<f32>>().unwrap().iter().map(wide).collect();
+                let points = n / 2 + 1;
+                for (line, truth) in truth.chunks(points).enumerate() {
+                    let at = line * points..(line + 1) * points;
+                    let y = &y.to_vec::<C>().unwrap()[at.clone()];
+                    assert!(distance(y, truth) < 1e-14, "{name} {n} × {lines}, line {line}");
+                    assert!(distance(&narrow[at], truth) < 1e-6, "{name} {n} × {lines}, line {line}");
+                }
+                let length = options().len(n);
+                let back = rt.irfft(&y, &length).unwrap().to_vec::<f64>().unwrap();
+                let narrow = rt.irfft(&z, &length).unwrap().to_vec::<f32>().unwrap();
+                let kept = double.to_vec::<f64>().unwrap();
+                for (i, x) in kept.iter().enumerate() {
+                    assert!((back[i] - x).abs() < 1e-14, "{name} {n} × {lines}, back at {i}");
+                    assert!((f64::from(narrow[i]) - x).abs() < 1e-5, "{name} {n} × {lines}, back at {i}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn rigor_adds_candidates_to_a_call() {
     let rt = runtime();
