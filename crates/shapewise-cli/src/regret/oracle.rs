@@ -140,19 +140,16 @@ pub struct Problem {
     pub workload: Workload,
     /// Its hash, the same in every process.
     pub shape: u64,
-    /// Candidates, in the order of the lists.
+    /// What calls choose from, in the order of the lists.
     pub candidates: Vec<Measured>,
+    /// The least time of every kernel that could run, those too that gave way to wider registers.
+    pub best: f64,
 }
 
 impl Problem {
     /// The operation.
     pub fn kind(&self) -> OperationKind {
         self.workload.kind()
-    }
-
-    /// The least time.
-    pub fn best(&self) -> f64 {
-        self.candidates.iter().map(|c| c.seconds).fold(f64::INFINITY, f64::min)
     }
 
     /// The candidates as examples to learn from.
@@ -271,7 +268,11 @@ fn problem(runtime: &Runtime, workload: &Workload, times: Vec<Times>, peaks: &Pe
         let baseline = terms.seconds();
         candidates.push(Measured { times, seconds, features, baseline });
     }
-    Problem { workload: workload.clone(), shape: workload.key().bits() as u64, candidates }
+    let best = candidates.iter().map(|c| c.seconds).fold(f64::INFINITY, f64::min);
+    if let Ok(considered) = runtime.selector().candidates(workload) {
+        candidates.retain(|c| considered.iter().any(|k| k.is(&c.times.kernel, &c.times.parameters)));
+    }
+    Problem { workload: workload.clone(), shape: workload.key().bits() as u64, candidates, best }
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ pub fn play(runtime: &Runtime, oracle: &Oracle, training: &Training) -> Result<F
     let mut firsts = Vec::new();
     for u in &unseen {
         let out = run(u, &Budget::new(0.01), LONG_RUN);
-        let best = u.problem.best();
+        let best = u.problem.best;
         regrets.push((u.seconds[out.chosen] / best - 1.0, u, out.chosen));
         let close = |&i: &usize| u.seconds[i] <= best * (1.0 + CLOSE);
         tried.push(out.tried.iter().position(close).map_or(u.candidates.len(), |at| at + 1));

@@ -120,7 +120,7 @@ impl Tally {
             let best = problem.candidates.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
             let name = |c: &Measured| format!("{} {}", c.times.kernel, c.times.parameters);
             let text = format!("{}: {} not {}", problem.workload, name(c), best.map_or(String::new(), name));
-            self.speeds.push((problem.best() / c.seconds, text));
+            self.speeds.push((problem.best / c.seconds, text));
         }
         let measured: Vec<f64> = problem.candidates.iter().map(|c| c.seconds).collect();
         let predicted: Vec<f64> = predictions.iter().map(|p| p.seconds).collect();

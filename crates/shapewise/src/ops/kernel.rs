@@ -200,6 +200,8 @@ pub enum Refusal {
     Quarantined(String),
     /// It exceeds a limit the user set; says which.
     Limit(String),
+    /// The kernel of this name does the same in wider registers, and arithmetic is what the operation waits for.
+    Narrow(String),
 }
 
 impl fmt::Display for Refusal {
@@ -223,6 +225,7 @@ impl fmt::Display for Refusal {
             Self::Missing(what) => write!(f, "{what}"),
             Self::Quarantined(why) => write!(f, "quarantined: {why}"),
             Self::Limit(which) => write!(f, "exceeds a limit: {which}"),
+            Self::Narrow(wide) => write!(f, "gives way to {wide}, which does the same in wider registers"),
         }
     }
 }

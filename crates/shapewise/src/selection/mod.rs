@@ -15,6 +15,7 @@ mod watch;
 mod workbench;
 
 pub use budget::Budget;
+pub(crate) use candidates::Narrow;
 #[cfg(test)]
 pub(crate) use candidates::tests::made_up;
 pub use candidates::{Candidate, Candidates, Limits};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::trials::{Trial, Trials};
 use super::{
     Budget, Candidate, Candidates, Choice, Decision, DecisionTable, Entry, ExplainedModel, Explanation,
-    Knowledge, LaunchFailure, Policy, SelectionAlgorithm, Situation, judge, verify,
+    Knowledge, LaunchFailure, Narrow, Policy, SelectionAlgorithm, Situation, judge, verify,
 };
 use crate::error::{Error, Result};
 use crate::modelling::{AccuracyReport, Anomaly};
@@ -145,31 +145,40 @@ impl AdaptiveKernelSelector {
     /// Candidates with what is known about their times, and the decision among them, with every refusal.
     pub(crate) fn consider(&self, workload: &Workload) -> Result<Considered> {
         let knowledge = &*self.knowledge;
-        let (info, limits) = (knowledge.info(), &knowledge.limits);
-        let candidates = Candidates::gather(&knowledge.registry, workload, info, limits);
-        self.decide(workload, candidates, Pinning::Look)
+        let (info, limits, history) =
+            (knowledge.info(), &knowledge.limits, knowledge.history(workload.key()));
+        let narrow = self.narrow(&history, Narrow::Refused);
+        let candidates = Candidates::gather_with(&knowledge.registry, workload, info, limits, narrow);
+        self.decide(workload, candidates, history, Pinning::Look)
     }
 
     /// The same without refusals, unless nobody accepts.
     fn consider_quickly(&self, workload: &Workload) -> Result<Considered> {
         let knowledge = &*self.knowledge;
-        let (info, limits) = (knowledge.info(), &knowledge.limits);
-        let candidates = Candidates::gather_runnable(&knowledge.registry, workload, info, limits);
-        match self.decide(workload, candidates, Pinning::Keep) {
+        let (info, limits, history) =
+            (knowledge.info(), &knowledge.limits, knowledge.history(workload.key()));
+        let narrow = self.narrow(&history, Narrow::LeftOut);
+        let candidates = Candidates::gather_runnable(&knowledge.registry, workload, info, limits, narrow);
+        match self.decide(workload, candidates, history, Pinning::Keep) {
             Err(Error::NoKernel { .. }) => self.consider(workload),
             considered => considered,
         }
+    }
+
+    /// What becomes of narrow kernels: they are asked where one is forced, and where a kernel is set aside that they may stand in for.
+    fn narrow(&self, history: &History, otherwise: Narrow) -> Narrow {
+        if self.is_forced() || history.has_set_aside() { Narrow::Asked } else { otherwise }
     }
 
     fn decide(
         &self,
         workload: &Workload,
         mut candidates: Candidates,
+        history: Arc<History>,
         pinning: Pinning,
     ) -> Result<Considered> {
         let knowledge = &*self.knowledge;
         let key = workload.key();
-        let history = knowledge.history(key);
         candidates.set_aside(&history);
         candidates.add_tuned(&history, workload, knowledge.info(), &knowledge.limits);
         let has_custom = candidates.accepted.iter().any(|c| c.kernel.is_custom());

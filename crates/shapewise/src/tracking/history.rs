@@ -282,6 +282,11 @@ impl History {
         self.lock().set_aside.clone()
     }
 
+    /// Whether a kernel is out for this workload.
+    pub fn has_set_aside(&self) -> bool {
+        !self.lock().set_aside.is_empty()
+    }
+
     /// The fastest point of each kernel that was measured: kernel and parameters.
     pub fn fastest(&self) -> Vec<(String, String)> {
         let inner = self.lock();
