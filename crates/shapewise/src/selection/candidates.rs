@@ -372,7 +372,7 @@ pub(crate) mod tests {
             let kernel = kind.kernels().iter().find(|k| k.name() == name);
             KernelHandle::BuiltIn(*kernel.expect("the list has it"))
         };
-        let fft = |name| of(OperationKind::Fft, name);
+        let fft = |name: &str| of(OperationKind::Fft, name);
         let accepted = |names: &[&str]| -> Vec<Candidate> {
             names.iter().map(|name| Candidate { kernel: fft(name), ..made_up(1, 1.0, 1.1) }).collect()
         };
