@@ -46,7 +46,8 @@ impl Traffic {
             peaks.bandwidth(Level::Memory, threads).zip(peaks.streaming(Level::Memory, threads))
         });
         let each = rates.map_or(1.0, |(copy, stream)| (2.0 * copy / stream - 1.0).max(0.0));
-        Self { l1: bytes, memory: bytes * each, ..Self::default() }
+        // Between the caches they are counted as others are, so that what was measured alone decides.
+        Self { l1: bytes, l2: bytes, l3: bytes, memory: bytes * each }
     }
 }
 
