@@ -24,7 +24,8 @@ struct Expected {
     layout: Layout,
     /// The length of an operand that is one line, which is soon compared.
     line: Option<usize>,
-    aligned: bool,
+    /// Bits of an address that are zero where it is aligned as it must be.
+    low: usize,
     /// Bytes from the tensor's first element to the one the kernel starts at.
     shift: isize,
 }
@@ -45,7 +46,7 @@ impl Prepared {
                 dtype,
                 layout,
                 line: layout.as_line(),
-                aligned: desc.aligned,
+                low: if desc.aligned { ALIGNMENT - 1 } else { 0 },
                 shift: (first as isize).wrapping_sub(start as isize),
             })
             .collect();
@@ -98,20 +99,22 @@ impl Prepared {
 
 impl Expected {
     /// Whether a tensor, whose element the kernel starts at is `start`, can be this operand.
-    #[inline]
+    #[inline(always)]
     fn fits(&self, tensor: &Tensor, start: *mut u8) -> bool {
-        self.looks_like(tensor) && (!self.aligned || start.addr().is_multiple_of(ALIGNMENT))
+        let alike = if self.line.is_some() {
+            tensor.layout().as_line() == self.line && tensor.dtype() == self.dtype
+        } else {
+            self.looks_like(tensor)
+        };
+        alike && start.addr() & self.low == 0
     }
 
-    #[inline]
+    #[inline(never)]
     fn looks_like(&self, tensor: &Tensor) -> bool {
         let layout = tensor.layout();
         tensor.dtype() == self.dtype
-            && if self.line.is_some() {
-                layout.as_line() == self.line
-            } else {
-                layout.shape == self.layout.shape && layout.strides == self.layout.strides
-            }
+            && layout.shape == self.layout.shape
+            && layout.strides == self.layout.strides
     }
 
     fn refuse(&self, tensor: &Tensor, i: usize) -> Error {

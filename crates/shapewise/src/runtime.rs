@@ -330,17 +330,34 @@ impl Runtime {
     }
 
     /// Launches what an entry says; a few of the calls are timed.
-    #[inline]
+    #[inline(always)]
     fn run(&self, entry: &Entry, pointers: &[*mut u8]) -> Thin {
-        if entry.watch.due() {
+        let due = entry.watch.due();
+        match &entry.bound {
+            Some(bound) if !due => match selection::run_bound(bound, pointers) {
+                Ok(()) => Ok(()),
+                Err(failure) => self.recover_choice(entry, pointers, &failure),
+            },
+            _ => self.run_apart(entry, pointers, due),
+        }
+    }
+
+    /// The calls that are not as short as can be; apart, so that those which are save no registers for them.
+    #[inline(never)]
+    fn run_apart(&self, entry: &Entry, pointers: &[*mut u8], due: bool) -> Thin {
+        if due {
             return self.run_watched(entry, pointers).map_err(Box::new);
         }
         match self.launch_choice(entry, pointers) {
             Ok(()) => Ok(()),
-            Err(failure) => {
-                self.recover(&entry.choice.candidate, entry, pointers, &failure).map_err(Box::new)
-            }
+            Err(failure) => self.recover_choice(entry, pointers, &failure),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn recover_choice(&self, entry: &Entry, pointers: &[*mut u8], failure: &LaunchFailure) -> Thin {
+        self.recover(&entry.choice.candidate, entry, pointers, failure).map_err(Box::new)
     }
 
     /// Launches what an entry chose, in the form that is ready for its workload if there is one.

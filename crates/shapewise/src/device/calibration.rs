@@ -9,7 +9,7 @@ use super::{DeviceInfo, Fingerprint, Peaks};
 use crate::store::CalibrationFiles;
 
 /// Rises when the way of measuring changes, so that old numbers no longer count.
-pub const CALIBRATION_VERSION: u32 = 1;
+pub const CALIBRATION_VERSION: u32 = 2;
 /// A machine that was busy this many times is taken as it is.
 const MOST_ATTEMPTS: u32 = 3;
 

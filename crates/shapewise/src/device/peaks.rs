@@ -72,6 +72,14 @@ impl Peaks {
     pub fn bandwidth(&self, level: Level, threads: usize) -> Option<f64> {
         interpolate(self.bandwidth.iter().filter(|p| p.level == level).map(|p| (p.threads, p.copy)), threads)
     }
+
+    /// The same for a copy whose stores go past the caches.
+    pub fn streaming(&self, level: Level, threads: usize) -> Option<f64> {
+        interpolate(
+            self.bandwidth.iter().filter(|p| p.level == level).map(|p| (p.threads, p.stream)),
+            threads,
+        )
+    }
 }
 
 impl Peaks {

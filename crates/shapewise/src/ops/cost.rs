@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{TensorDesc, Workload};
 use crate::backends::cpu::simd::Isa;
-use crate::device::Caches;
+use crate::device::{Caches, DeviceInfo, Level};
 use crate::tensor::DType;
 
 /// The arithmetic unit whose measured peak bounds a kernel.
@@ -37,6 +37,17 @@ impl Traffic {
         let l3 = if beyond(caches.l2) { bytes } else { 0.0 };
         let memory = if beyond(caches.l3.or(caches.l2)) { bytes } else { 0.0 };
         Self { l1: bytes, l2, l3, memory }
+    }
+
+    /// `bytes` written past the caches. Memory's rate is that of a copy, half of whose bytes are written through the caches: where a
+    /// copy past them was measured to be slower or faster, each of these bytes counts for more or less than one.
+    pub fn past_caches(bytes: f64, threads: usize, device: &DeviceInfo) -> Self {
+        let rates = device.peaks.as_ref().and_then(|peaks| {
+            peaks.bandwidth(Level::Memory, threads).zip(peaks.streaming(Level::Memory, threads))
+        });
+        let each = rates.map_or(1.0, |(copy, stream)| (2.0 * copy / stream - 1.0).max(0.0));
+        // Between the caches they are counted as others are, so that what was measured alone decides.
+        Self { l1: bytes, l2: bytes, l3: bytes, memory: bytes * each }
     }
 }
 
@@ -113,6 +124,8 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backends::cpu::CpuBackend;
+    use crate::device::{Backend, BandwidthPeak, Peaks};
     use crate::ops::Operation;
     use crate::tensor::Shape;
 
@@ -123,6 +136,20 @@ mod tests {
         assert_eq!((small.l2, small.l3, small.memory), (0.0, 0.0, 0.0));
         let big = Traffic::pass(1e8, 1e8, &caches);
         assert_eq!((big.l1, big.l2, big.l3, big.memory), (1e8, 1e8, 1e8, 1e8));
+    }
+
+    #[test]
+    fn bytes_past_the_caches_count_as_they_were_measured() {
+        let mut device = CpuBackend.find().remove(0);
+        let mut memory = |copy: f64, stream: f64| {
+            let peak = BandwidthPeak { level: Level::Memory, threads: 1, read: copy, copy, stream };
+            device.peaks = Some(Peaks { bandwidth: vec![peak], ..Peaks::default() });
+            Traffic::past_caches(1e8, 1, &device).memory
+        };
+        // Read and written halves of a copy take as long; past the caches the written one takes a quarter of that, or a quarter more.
+        assert_eq!([memory(10e9, 16e9), memory(9e9, 8e9)], [0.25e8, 1.25e8]);
+        device.peaks = None;
+        assert_eq!(Traffic::past_caches(1e8, 1, &device).memory, 1e8);
     }
 
     #[test]

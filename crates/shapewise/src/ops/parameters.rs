@@ -41,7 +41,7 @@ pub enum Knob {
     Split,
     /// The largest radix of a transform's passes.
     Radix,
-    /// Whether results are asked for before they are written.
+    /// What is asked for before its turn: 0 nothing, 1 results before they are written, 2 arguments as well.
     Ahead,
 }
 

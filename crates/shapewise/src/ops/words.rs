@@ -12,10 +12,8 @@ use crate::tensor::{DType, MAX_RANK, Shape, Strides};
 
 /// Words of an operand at most: type and rank, then size and stride of every axis.
 const OPERAND_WORDS: usize = 1 + 2 * MAX_RANK;
-/// Words of an operation at most: an element-wise program of sixteen casts has the most, three for each.
+/// Words of an operation at most: more than an element-wise program of sixteen steps and six constants has.
 const OPERATION_WORDS: usize = 64;
-/// What programs begin with; other operations begin with their number.
-const PROGRAM: u64 = u64::MAX;
 const MAX_WORDS: usize = OPERATION_WORDS + MAX_OPERANDS * OPERAND_WORDS;
 
 /// Equal for equal workloads and different for different ones.
@@ -73,7 +71,6 @@ impl Words {
     /// An element-wise operation, from its program alone: short calls make no operation of it.
     #[inline(always)]
     pub fn program(&mut self, program: &Program) {
-        self.append(&[PROGRAM]);
         program.hash(self);
         self.operands = self.row.len() as u32;
     }

@@ -44,6 +44,13 @@ impl<T: Copy + Default> Axes<T> {
         axes
     }
 
+    /// The number of the only axis, if there is just one.
+    #[inline]
+    pub(crate) fn sole(&self) -> Option<T> {
+        // Not by a slice, whose end would be checked.
+        (self.rank == 1).then_some(self.values[0])
+    }
+
     /// One more axis at the end.
     ///
     /// # Panics

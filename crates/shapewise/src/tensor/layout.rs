@@ -97,10 +97,7 @@ impl Layout {
     /// The length of one axis of neighbours, if it is that.
     #[inline]
     pub(crate) fn as_line(&self) -> Option<usize> {
-        match (&self.shape[..], &self.strides[..]) {
-            (&[len], &[1]) => Some(len),
-            _ => None,
-        }
+        self.shape.sole().filter(|_| self.strides.sole() == Some(1))
     }
 
     /// Whether two indices may name the same element, as after a broadcast: nothing may be written through it.

@@ -273,3 +273,69 @@ fn in_place_is_right_on_every_kernel() {
         }
     }
 }
+
+/// Results of a kernel bound to the workload of a program over tensors of one type and length, and what its launch gives.
+fn bound_and_launched(
+    rt: &Runtime,
+    kernel: &dyn Kernel,
+    program: &Program,
+    inputs: &[Tensor],
+    parameters: &Parameters,
+) -> Option<[Vec<Complex<f64>>; 2]> {
+    let views: Vec<TensorView<'_>> = inputs.iter().map(Tensor::view).collect();
+    let mut outs = [0, 1].map(|_| Tensor::zeros(inputs[0].shape(), inputs[0].dtype()).unwrap());
+    for (i, out) in outs.iter_mut().enumerate() {
+        let mut request = Request::new(Operation::Elementwise(*program));
+        fill(&mut request, &views, out.view_mut().unwrap()).unwrap();
+        let workload = request.workload();
+        kernel.supports(&workload, rt.device_info()).ok()?;
+        if i == 0 {
+            kernel.bind(&workload, parameters)?.run(&request.pointers);
+        } else {
+            let mut call = Call::new(&workload, parameters, &request.pointers, rt.device());
+            kernel.launch(&mut call).unwrap();
+        }
+    }
+    Some(outs.map(|out| numbers(&out)))
+}
+
+#[test]
+fn what_is_bound_computes_what_is_launched() {
+    let rt = Runtime::builder().threads(1).without_calibration().build().unwrap();
+    let programs = [
+        Program::build(1, |x| x[0].relu()),
+        Program::build(2, |x| x[0] + x[1]),
+        Program::build(2, |x| x[1] - x[0]),
+        Program::build(2, |x| (x[0] + x[1]).relu()),
+        Program::build(3, |x| x[0] * x[1] + x[2]),
+        Program::build(1, |x| x[0].clamp(-1.0, 1.0)),
+    ]
+    .map(Result::unwrap);
+    // Lines in the first-level cache, and one beyond it, whose operands may be asked for ahead.
+    let lengths = (0..70).chain([999, 1000, 4096, 4097, 20_003]);
+    for length in lengths.filter(|&length| length < 20 || !cfg!(miri)) {
+        for dtype in [DType::F32, DType::F64] {
+            let values: Vec<f64> = (0..length).map(|i| i as f64 / 8.0 - 7.0).collect();
+            let reversed: Vec<f64> = values.iter().rev().copied().collect();
+            let all = [&values, &reversed, &values].map(|values| tensor_of(values, dtype, &[length]));
+            for program in &programs {
+                let inputs = &all[..program.inputs()];
+                let reference = &cpu_reference::Reference;
+                let mut right = Tensor::zeros(&[length], dtype).unwrap();
+                let views: Vec<TensorView<'_>> = inputs.iter().map(Tensor::view).collect();
+                let only = rt.with_kernel(reference.name()).unwrap();
+                only.elementwise_into(program, &views, &mut right).unwrap();
+                let right = numbers(&right);
+                for kernel in KERNELS {
+                    for ahead in [0, 1, 2] {
+                        let parameters = Parameters::new().with(Knob::Threads, 1).with(Knob::Ahead, ahead);
+                        if let Some(both) = bound_and_launched(&rt, *kernel, program, inputs, &parameters) {
+                            let name = kernel.name();
+                            assert!(both.iter().all(|x| *x == right), "{name} on {program} {dtype} {length}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -40,17 +40,15 @@ pub(super) fn pass(
     let elements = workload.outputs()[0].len();
     let inputs: usize = workload.inputs().iter().map(TensorDesc::bytes).sum();
     let (inputs, output) = (inputs as f64, workload.outputs()[0].bytes() as f64);
-    let caches = &device.caches;
-    let mut traffic = Traffic::pass(inputs + output, inputs + output, caches);
-    if parameters.get(Knob::Stream) == Some(1) {
-        let read = Traffic::pass(inputs, inputs + output, caches);
-        traffic = read + Traffic { l1: output, memory: output, ..Traffic::default() };
-    } else if traffic.memory > 0.0 && !workload.in_place() {
-        // A line that is not in a cache is read before it is written.
-        traffic.memory += output;
-    }
+    let (caches, threads) = (&device.caches, parameters.threads());
+    let pass = |bytes: f64| Traffic::pass(bytes, inputs + output, caches);
+    let traffic = if parameters.get(Knob::Stream) == Some(1) {
+        pass(inputs) + Traffic::past_caches(output, threads, device)
+    } else {
+        // That a line is read before it is written is in the rate of a copy.
+        pass(inputs + output)
+    };
     // Peaks count a fused multiplication and addition as two operations; others take its place as one.
     let operations = 2.0 * elements as f64 * f64::from(weight(workload));
-    let threads = parameters.threads();
     Cost::new(operations, unit, traffic).converting(workload).split(threads, threads)
 }

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use num_complex::Complex;
 
 use super::Function;
-use super::cpu_lines::{LineElement, Lines};
+use super::cpu_lines::{Ahead, LineElement, Lines};
 use super::formula::Recipe;
 use super::plan::computed;
 use crate::backends::cpu::simd::{Isa, Simd, SimdTask};
@@ -76,7 +76,7 @@ unsafe fn real<T: LineElement>(isa: Isa, function: Function, block: Block) {
             rows: 1,
             length: block.n,
             stream: false,
-            ahead: false,
+            ahead: Ahead::Nothing,
         };
         // SAFETY: the block's values are contiguous.
         unsafe { T::pick(recipe, lines.repeated)(isa, &lines) }

@@ -3,8 +3,9 @@
 
 use arrayvec::ArrayVec;
 
-use super::cpu_lines::{FAR, LineElement, Lines, Loop};
-use super::formula::Recognised;
+use super::cpu_lines::{Ahead, FAR, LineElement, Lines, Loop};
+use super::cpu_short::{ShortElement, ShortLoop};
+use super::formula::{Recipe, Recognised};
 use super::grid::Grid;
 use super::program::MAX_INPUTS;
 use super::{Source, cost, program_of};
@@ -31,10 +32,10 @@ impl Direct {
         Self { name, isa, constraints: [Constraint::Isa(isa), Constraint::DTypes(&[DType::F32, DType::F64])] }
     }
 
-    /// These points with results that are asked for ahead and not; the kernel of wider registers asks with the same instructions.
+    /// These points with results or all operands asked for ahead, and none; the kernel of wider registers asks with the same instructions.
     fn asks(&self, workload: &Workload, device: &DeviceInfo, points: ParameterSpace) -> ParameterSpace {
         let wider = self.isa == Isa::Avx2 && Constraint::Isa(Isa::Avx512).check(workload, device).is_none();
-        points.axis(Knob::Ahead, if wider { &[0] } else { &[1, 0] })
+        points.axis(Knob::Ahead, if wider { &[0] } else { &[1, 2, 0] })
     }
 }
 
@@ -60,6 +61,7 @@ impl Kernel for Direct {
         source_hash!(
             "cpu_direct.rs",
             "cpu_lines.rs",
+            "cpu_short.rs",
             "formula.rs",
             "grid.rs",
             "../../backends/cpu/schedule.rs"
@@ -201,7 +203,7 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
     let arguments: [Argument<T>; 3] = [argument(0), argument(1), argument(2)];
     let output = call.outputs[0].ptr_mut::<T>();
     let stream = call.parameters.get(Knob::Stream) == Some(1) && output.is_aligned();
-    let ahead = call.parameters.get(Knob::Ahead) == Some(1);
+    let ahead = Ahead::of(call.parameters);
     let threads = call.parameters.threads();
     let run = |part: &Grid| {
         let (steps, row_steps) = (part.steps(), part.row_steps());
@@ -241,6 +243,7 @@ fn launch<T: LineElement + Element>(isa: Isa, call: &Call<'_>) -> Result<(), Ker
 /// One line on one thread, the usual small call: nothing to walk.
 struct OneLine<T> {
     isa: Isa,
+    recipe: Recipe,
     work: Loop<T>,
     /// The operand that each argument is, unless it is a constant.
     places: [Option<u8>; 3],
@@ -249,11 +252,18 @@ struct OneLine<T> {
     output: u8,
     length: usize,
     stream: bool,
-    ahead: bool,
+    ahead: Ahead,
 }
 
-fn bind<T: LineElement>(isa: Isa, workload: &Workload, parameters: &Parameters) -> Option<Bound> {
+fn bind<T: LineElement + ShortElement>(
+    isa: Isa,
+    workload: &Workload,
+    parameters: &Parameters,
+) -> Option<Bound> {
     let line = OneLine::<T>::new(isa, workload, parameters)?;
+    if let Some(work) = T::pick_short(line.recipe, isa, line.length).filter(|_| line.repeated == 0) {
+        return Some(line.short(work));
+    }
     Some(Bound::new(move |pointers| line.run(pointers)))
 }
 
@@ -280,10 +290,43 @@ impl<T: LineElement> OneLine<T> {
             repeated |= u8::from(step == 0) << k;
         }
         let stream = parameters.get(Knob::Stream) == Some(1);
-        let ahead = parameters.get(Knob::Ahead) == Some(1);
+        let ahead = Ahead::of(parameters);
         let output = workload.inputs().len() as u8;
         let work = T::pick(found.recipe, repeated);
-        Some(Self { isa, work, places, constants, repeated, output, length: *length, stream, ahead })
+        Some(Self {
+            isa,
+            recipe: found.recipe,
+            work,
+            places,
+            constants,
+            repeated,
+            output,
+            length: *length,
+            stream,
+            ahead,
+        })
+    }
+
+    /// The line by a loop that needs to know nothing more, picked for a CPU that has its instructions; no argument repeats.
+    fn short(&self, work: ShortLoop<T>) -> Bound {
+        let (length, output) = (self.length, usize::from(self.output));
+        match self.places.map(|place| place.map(usize::from)) {
+            [Some(0), None, None] => Bound::new(move |pointers| {
+                let [x, out] = pointers else { return miscounted(pointers) };
+                // SAFETY: as in `run`.
+                unsafe { work(x.cast(), x.cast(), out.cast(), length) }
+            }),
+            [Some(0), Some(1), None] => Bound::new(move |pointers| {
+                let [x, y, out] = pointers else { return miscounted(pointers) };
+                // SAFETY: as in `run`.
+                unsafe { work(x.cast(), y.cast(), out.cast(), length) }
+            }),
+            places => Bound::new(move |pointers| {
+                let [x, y, _] = places.map(|place| pointers[place.unwrap_or_default()]);
+                // SAFETY: as in `run`.
+                unsafe { work(x.cast(), y.cast(), pointers[output].cast(), length) }
+            }),
+        }
     }
 
     #[inline(always)]
@@ -308,6 +351,11 @@ impl<T: LineElement> OneLine<T> {
         // output overlaps inputs only exactly.
         unsafe { (self.work)(self.isa, &lines) };
     }
+}
+
+#[cold]
+fn miscounted(pointers: &[*mut u8]) {
+    unreachable!("{} addresses were given for the operands of the workload", pointers.len());
 }
 
 /// A closure over the operands' addresses.

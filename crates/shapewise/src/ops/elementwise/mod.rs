@@ -8,6 +8,7 @@ mod cpu_blocks;
 mod cpu_direct;
 mod cpu_lines;
 mod cpu_reference;
+mod cpu_short;
 mod formula;
 mod function;
 mod grid;

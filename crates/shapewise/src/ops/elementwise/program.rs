@@ -53,6 +53,9 @@ pub struct Program {
 const NO_STEP: Step = Step { function: Function::Add, arguments: [Source::Input(0); 3] };
 
 impl Program {
+    /// Part of the first word that a program is hashed by, which no number of an operation has.
+    const MARK: u64 = 1 << 63;
+
     /// A program from an expression over its inputs.
     ///
     /// ```
@@ -217,7 +220,7 @@ impl PartialEq for Program {
 impl Eq for Program {}
 
 impl Hash for Step {
-    /// The arguments share a word.
+    /// Function and arguments share a word.
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let source = |source: Source| match source {
@@ -226,8 +229,28 @@ impl Hash for Step {
             Source::Constant(i) => 2 << 8 | u64::from(i),
         };
         let [a, b, c] = self.arguments.map(source);
-        self.function.hash(state);
-        state.write_u64(a | b << 16 | c << 32);
+        let mut function = Packed(0);
+        self.function.hash(&mut function);
+        state.write_u64(a | b << 16 | c << 32 | function.0 << 48);
+    }
+}
+
+/// The small numbers that a function is hashed by, its own and that of a type, in a byte each.
+struct Packed(u64);
+
+impl Hasher for Packed {
+    #[inline(always)]
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0 << 8 | u64::from(byte));
+    }
+
+    #[inline(always)]
+    fn write_isize(&mut self, number: isize) {
+        self.write(&[number as u8]);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
@@ -235,7 +258,8 @@ impl Hash for Program {
     /// Melts into its callers: the words of a program that the compiler knows are then constants.
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u32(u32::from(self.inputs) | u32::from(self.len) << 8 | u32::from(self.constants) << 16);
+        let counts = u64::from(self.inputs) | u64::from(self.len) << 8 | u64::from(self.constants) << 16;
+        state.write_u64(Self::MARK | counts);
         for step in self.steps() {
             step.hash(state);
         }
@@ -448,6 +472,27 @@ impl<'b> ops::Neg for Expr<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::Words;
+
+    #[test]
+    fn every_step_has_a_word_of_its_own() {
+        let word = |function: Function, last: Source| {
+            let mut hasher = Words::new();
+            Step { function, arguments: [Source::Input(0), Source::Input(1), last] }.hash(&mut hasher);
+            hasher.finish()
+        };
+        let mut words: Vec<u64> =
+            DType::ALL.iter().map(|&to| word(Function::Cast(to), Source::Input(0))).collect();
+        for function in [Function::Add, Function::Mul, Function::Clamp, Function::Relu] {
+            for last in [Source::Input(3), Source::Step(3), Source::Constant(3)] {
+                words.push(word(function, last));
+            }
+        }
+        let count = words.len();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), count);
+    }
 
     #[test]
     fn expressions_become_steps() {

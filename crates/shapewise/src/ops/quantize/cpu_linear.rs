@@ -46,7 +46,12 @@ pub(super) fn attributes(workload: &Workload) -> QuantizeAttributes {
     }
 }
 
-pub(super) fn cost(workload: &Workload, unit: ComputeUnit, stream: bool, device: &DeviceInfo) -> Cost {
+pub(super) fn cost(
+    workload: &Workload,
+    unit: ComputeUnit,
+    parameters: &Parameters,
+    device: &DeviceInfo,
+) -> Cost {
     let attributes = attributes(workload);
     let walk = Walk::of(workload, &attributes);
     let (read, written) = (workload.inputs()[0].bytes() as f64, workload.outputs()[0].bytes() as f64);
@@ -60,11 +65,11 @@ pub(super) fn cost(workload: &Workload, unit: ComputeUnit, stream: bool, device:
     };
     let each = length / step * step + length % step * lanes + step;
     let elements = stretches as f64 * each as f64;
-    // A store brings its line in first; past the caches it goes to memory once.
-    let write = if stream {
-        Traffic { l1: written, l2: written, l3: written, memory: written }
+    let write = if parameters.get(Knob::Stream) == Some(1) {
+        Traffic::past_caches(written, parameters.threads(), device)
     } else {
-        Traffic::pass(2.0 * written, set, caches)
+        // That a line is read before it is written is in the rate of a copy.
+        Traffic::pass(written, set, caches)
     };
     let passes = if attributes.from.is_some() && attributes.to.is_some() { 2.0 } else { 1.0 };
     Cost::new(passes * OPERATIONS * elements, unit, Traffic::pass(read, set, caches) + write)
@@ -94,16 +99,21 @@ impl Kernel for Linear {
         self.constraints
     }
 
-    fn space(&self, _: &Workload, device: &DeviceInfo) -> ParameterSpace {
+    fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
         let space = ParameterSpace::threads(device.threads);
-        if self.isa == Isa::Avx2 { space.axis(Knob::Stream, &[0, 1]) } else { space }
+        if self.isa != Isa::Avx2 {
+            return space;
+        }
+        // Numbers are several times as long as what they are made from: most of the time goes to bringing in their lines.
+        let ahead: &[u32] = if attributes(workload).to.is_none() { &[1, 0] } else { &[0] };
+        let streamed = space.clone().axis(Knob::Stream, &[1]).axis(Knob::Ahead, &[0]);
+        space.axis(Knob::Stream, &[0]).axis(Knob::Ahead, ahead).and(streamed)
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
         let unit = ComputeUnit { dtype: DType::F32, isa: Some(self.isa) };
-        let stream = parameters.get(Knob::Stream) == Some(1);
         let tasks = Walk::of(workload, &attributes(workload)).elements().div_ceil(ALIGNED);
-        cost(workload, unit, stream, device).split(parameters.threads(), tasks)
+        cost(workload, unit, parameters, device).split(parameters.threads(), tasks)
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
@@ -169,7 +179,19 @@ struct Job {
     y: *mut u8,
     /// A step of 1 here says that there is one for every index.
     scales: [Scales; 2],
-    stream: bool,
+    way: Way,
+}
+
+/// To a buffer in the first cache.
+const NEAR: Way = Way { stream: false, ahead: false };
+
+/// How results go to memory.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    /// Past the caches.
+    pub stream: bool,
+    /// Numbers are asked for before they are written.
+    pub ahead: bool,
 }
 
 // SAFETY: inputs are only read, and every task writes elements of its own, in bytes of its own.
@@ -200,7 +222,10 @@ impl Job {
             x: x.ptr_bytes(),
             y: y.ptr_bytes(),
             scales,
-            stream: call.parameters.get(Knob::Stream) == Some(1),
+            way: Way {
+                stream: call.parameters.get(Knob::Stream) == Some(1),
+                ahead: call.parameters.get(Knob::Ahead) == Some(1),
+            },
         }
     }
 
@@ -217,7 +242,7 @@ impl Job {
             at += n;
         }
         #[cfg(target_arch = "x86_64")]
-        if self.stream && self.isa == Isa::Avx2 {
+        if self.way.stream && self.isa == Isa::Avx2 {
             avx2::fence();
         }
     }
@@ -232,11 +257,11 @@ impl Job {
             match (self.from, self.to) {
                 (None, Some(kind)) if self.real == DType::F32 => {
                     let from = self.x.cast::<f32>().wrapping_add(at);
-                    quantise(self.isa, kind, from, n, b, y(kind, 0), self.stream);
+                    quantise(self.isa, kind, from, n, b, y(kind, 0), self.way);
                 }
                 (Some(kind), None) if self.real == DType::F32 => {
                     let to = self.y.cast::<f32>().wrapping_add(at);
-                    dequantise(self.isa, kind, x(kind, 0), n, a, to, self.stream);
+                    dequantise(self.isa, kind, x(kind, 0), n, a, to, self.way);
                 }
                 (from, to) => {
                     if buffer.is_empty() {
@@ -248,14 +273,14 @@ impl Job {
                         match from {
                             Some(kind) => {
                                 let to = buffer.as_mut_ptr();
-                                dequantise(self.isa, kind, x(kind, i), len, a.after(i), to, false);
+                                dequantise(self.isa, kind, x(kind, i), len, a.after(i), to, NEAR);
                             }
                             None => widen(self.real, self.x, at + i, buffer),
                         }
                         match to {
                             Some(kind) => {
                                 let from = buffer.as_ptr();
-                                quantise(self.isa, kind, from, len, b.after(i), y(kind, i), self.stream);
+                                quantise(self.isa, kind, from, len, b.after(i), y(kind, i), self.way);
                             }
                             None => narrow(self.real, buffer, self.y, at + i),
                         }
@@ -268,22 +293,14 @@ impl Job {
 
 /// # Safety
 /// `x` has `n` numbers, `y` room for `n` integers (an even number of four bits, or the last ones), `scales` one for each.
-unsafe fn quantise(
-    isa: Isa,
-    kind: QuantType,
-    x: *const f32,
-    n: usize,
-    scales: Scales,
-    y: *mut u8,
-    stream: bool,
-) {
+unsafe fn quantise(isa: Isa, kind: QuantType, x: *const f32, n: usize, scales: Scales, y: *mut u8, way: Way) {
     // SAFETY: the caller's promise; the constraints let only a CPU with the instructions through.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if isa == Isa::Avx2 {
-            return avx2::quantise(kind, x, n, scales, y, stream);
+            return avx2::quantise(kind, x, n, scales, y, way.stream);
         }
-        let _ = (isa, stream);
+        let _ = (isa, way);
         portable::quantise(kind, x, n, scales, y);
     }
 }
@@ -297,15 +314,15 @@ unsafe fn dequantise(
     n: usize,
     scales: Scales,
     y: *mut f32,
-    stream: bool,
+    way: Way,
 ) {
     // SAFETY: the caller's promise; the constraints let only a CPU with the instructions through.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if isa == Isa::Avx2 {
-            return avx2::dequantise(kind, q, n, scales, y, stream);
+            return avx2::dequantise(kind, q, n, scales, y, way);
         }
-        let _ = (isa, stream);
+        let _ = (isa, way);
         portable::dequantise(kind, q, n, scales, y);
     }
 }

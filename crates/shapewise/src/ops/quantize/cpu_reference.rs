@@ -34,8 +34,8 @@ impl Kernel for Reference {
         Variant::Naive
     }
 
-    fn cost(&self, workload: &Workload, _: &Parameters, device: &DeviceInfo) -> Cost {
-        cost(workload, ComputeUnit { dtype: DType::F32, isa: None }, false, device)
+    fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
+        cost(workload, ComputeUnit { dtype: DType::F32, isa: None }, parameters, device)
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
