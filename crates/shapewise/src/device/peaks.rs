@@ -72,6 +72,13 @@ impl Peaks {
     pub fn bandwidth(&self, level: Level, threads: usize) -> Option<f64> {
         interpolate(self.bandwidth.iter().filter(|p| p.level == level).map(|p| (p.threads, p.copy)), threads)
     }
+
+    /// How many times as long the same copy takes there with stores that bypass the caches.
+    pub fn streaming(&self, level: Level, threads: usize) -> Option<f64> {
+        let rates =
+            self.bandwidth.iter().filter(|p| p.level == level).map(|p| (p.threads, p.copy / p.stream));
+        interpolate(rates, threads)
+    }
 }
 
 impl Peaks {
