@@ -6,7 +6,7 @@ use super::cpu_problem::{Gemm, Split};
 use super::plan::{Algorithm, Blocks, Plan, Sizes};
 use super::{cpu_panel, cpu_small};
 use crate::backends::cpu::simd::Isa;
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, Level};
 use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
 
 /// Sums that must be in flight to keep the multipliers busy: two units with a latency of four cycles, as on all
@@ -68,7 +68,14 @@ pub(super) fn compute(
         l1: one.traffic.l1 * many,
         l2: one.traffic.l2 * many,
         l3: one.traffic.l3 * many,
-        memory: memory(workload, &sizes, &plan, one_by_one(&g, algorithm, size, &plan, &sizes)),
+        memory: memory(
+            workload,
+            device,
+            &sizes,
+            &plan,
+            threads,
+            one_by_one(&g, algorithm, size, &plan, &sizes),
+        ),
     };
     let unit = ComputeUnit { dtype, isa: Some(isa) };
     let cost = Cost { scratch: one.scratch * size, ..Cost::new(operations, unit, traffic) };
@@ -83,16 +90,33 @@ pub(super) fn compute(
 
 /// Bytes that come from memory and go there: every operand once, if together they exceed the last cache, and the result again: a
 /// line is read before it is written. One that is streamed is not. With vectors of half a line tiles then wait until it is gone, which
-/// takes no less (measured on one Zen 3 core: 1.15 to 1.2 times the time of 64×64×65536 and 4096×64×4096); whole lines are gone at
-/// once (on one Ice Lake core: 0.85 to 0.94 times the time of 4096×64×4096).
-fn memory(workload: &Workload, sizes: &Sizes, plan: &Plan, one_by_one: bool) -> f64 {
+/// takes no less (measured on one Zen 3 core: 1.15 to 1.2 times the time of 64×64×65536 and 4096×64×4096); whole lines are gone as
+/// soon as this machine's are in a copy (of 4096×64×4096 on one core: Ice Lake 0.85 to 0.94 of the time, Cascade Lake, whose copy
+/// is no faster with streaming, 1.2 to 1.3).
+fn memory(
+    workload: &Workload,
+    device: &DeviceInfo,
+    sizes: &Sizes,
+    plan: &Plan,
+    threads: usize,
+    one_by_one: bool,
+) -> f64 {
     let (bytes, result) = (workload.bytes() as f64, workload.outputs()[0].bytes() as f64);
     let again = match (plan.stream && plan.wide, one_by_one) {
-        (true, _) => 0.0,
+        (true, _) => streamed(device, threads) * result,
         (false, false) => result,
         (false, true) => 2.0 * result,
     };
     if bytes <= sizes.l3 as f64 { 0.0 } else { bytes + again }
+}
+
+/// What streaming a line costs beside its bytes, as a share of them. A copy reads a line, reads the one that it will write and writes
+/// that: three lines, of which streaming saves one where that pays, and the measured rates tell how much of it.
+fn streamed(device: &DeviceInfo, threads: usize) -> f64 {
+    let rates = device.peaks.as_ref().and_then(|peaks| {
+        peaks.bandwidth(Level::Memory, threads).zip(peaks.streaming(Level::Memory, threads))
+    });
+    rates.map_or(0.0, |(copy, stream)| (3.0 * copy / stream - 2.0).max(0.0))
 }
 
 /// Whether lines of the result go to memory one by one: tiles are written below one another, in rows so far apart that they share

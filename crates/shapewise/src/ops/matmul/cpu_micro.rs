@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
+use std::marker::PhantomData;
+
 use super::cpu_problem::Split;
 use super::cpu_tile::{Copied, Grid, Spill, expect, spilled, tiles};
 use crate::backends::cpu::simd::{Float, Lanes};
@@ -138,6 +140,12 @@ pub(in crate::ops) trait Access {
     const PACKED_LEFT: bool;
     /// Whether steps of the right operand come from a far cache, one after the other.
     const FAR_RIGHT: bool = false;
+    /// Whether steps of the right operand follow one another in panels.
+    const PANELS: bool = false;
+    /// Whether wide tiles ask for steps of the right operand from the second-level cache.
+    const RIGHT_AHEAD: bool = Self::PANELS;
+    /// Whether there are so many steps that this pays.
+    const MANY_STEPS: bool = false;
     /// Whether tiles ask for a far result, and copy panels, on the way.
     const ON_THE_WAY: bool = false;
 }
@@ -153,18 +161,33 @@ pub(in crate::ops) struct Streamed;
 
 impl Access for Packed {
     const PACKED_LEFT: bool = true;
+    const PANELS: bool = true;
     const ON_THE_WAY: bool = true;
 }
 impl Access for Copying {
     const PACKED_LEFT: bool = false;
+    const PANELS: bool = true;
     const ON_THE_WAY: bool = true;
 }
 impl Access for InPlace {
     const PACKED_LEFT: bool = false;
+    const RIGHT_AHEAD: bool = true;
 }
 impl Access for Streamed {
     const PACKED_LEFT: bool = false;
     const FAR_RIGHT: bool = true;
+}
+
+/// The same for many steps.
+pub(super) struct Many<A>(PhantomData<A>);
+
+impl<A: Access> Access for Many<A> {
+    const PACKED_LEFT: bool = A::PACKED_LEFT;
+    const FAR_RIGHT: bool = A::FAR_RIGHT;
+    const PANELS: bool = A::PANELS;
+    const RIGHT_AHEAD: bool = A::RIGHT_AHEAD;
+    const MANY_STEPS: bool = true;
+    const ON_THE_WAY: bool = A::ON_THE_WAY;
 }
 
 /// Calls `$run::<…, rows, vectors>` for run-time numbers of rows and vectors. The conditions are constants: only tiles with at most

@@ -7,7 +7,7 @@
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
 
 use super::cpu_finish::activate_rows;
-use super::cpu_micro::{self as micro, Left, Packed, Right, Target, is_wide, wide_of};
+use super::cpu_micro::{self as micro, Left, Packed, Right, Target, is_wide, wide_of, wide_shape};
 use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, wide_width};
 use crate::backends::cpu::simd::{Isa, Lanes};
@@ -138,11 +138,18 @@ fn pack_left<T: Real>(block: &Block<T>, split: Split) {
     }
 }
 
+/// Blocks of rows, in tiles: a block is whole tiles, but for the last one.
+fn row_blocks<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> (Split, usize) {
+    let tile = wide_shape(isa.register_bytes()).0;
+    (Split::at_most(g.m.div_ceil(tile), blocking.mc.div_ceil(tile)), tile)
+}
+
 /// Elements of the two buffers: right panels for all, left panels of each thread.
 fn buffers<T>(g: &Gemm<T>, isa: Isa, blocking: &Blocking) -> (usize, usize) {
     let depth = Split::at_most(g.k, blocking.kc).longest();
     let columns = blocking.nc.min(g.n).next_multiple_of(wide_width::<T>(isa));
-    let rows = Split::at_most(g.m, blocking.mc).longest();
+    let (blocks, tile) = row_blocks(g, isa, blocking);
+    let rows = blocks.longest() * tile;
     // Rounded up and a line apart, so that no two threads write the same one.
     ((depth * columns).next_multiple_of(64) + 64, (depth * rows).next_multiple_of(64) + 64)
 }
@@ -168,7 +175,7 @@ pub(in crate::ops) unsafe fn run<T: Real>(
     let width = wide_width::<T>(isa);
     let threads = blocking.threads;
     let depths = Split::at_most(g.k, blocking.kc);
-    let rows = Split::at_most(g.m, blocking.mc);
+    let (rows, tile) = row_blocks(g, isa, blocking);
     let (right_size, left_size) = buffers(g, isa, blocking);
     let (right, left) = (Shared(scratch), Shared(scratch.wrapping_add(right_size)));
     let blocks = Split::at_most(g.n.div_ceil(width), blocking.nc.div_ceil(width));
@@ -189,6 +196,7 @@ pub(in crate::ops) unsafe fn run<T: Real>(
             });
             schedule::run_near(pool, threads, rows.blocks, &|worker, i| {
                 let (row, count) = rows.piece(i);
+                let (row, count) = (row * tile, (count * tile).min(g.m - row * tile));
                 let part = g.part(row, count, column, columns);
                 let (left, right) = (left.at(worker * left_size), right.at(0).cast_const());
                 let Blocking { stream, chunk, .. } = *blocking;

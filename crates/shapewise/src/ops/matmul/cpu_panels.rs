@@ -17,6 +17,10 @@ const NEAR: usize = 512;
 /// Vectors of sums that are kept at once.
 const SUMS: usize = 192;
 
+/// Panels that a single row passes by side by side: each is a stream of its own for the prefetcher, which stops at the end of a page
+/// (in a loop of C on one Cascade Lake core 1×4096² takes 0.84 of the time with four, 0.88 with two).
+pub(super) const BESIDE: usize = 4;
+
 /// Vectors of columns in a panel.
 const fn vectors(register_bytes: usize) -> usize {
     if register_bytes == 64 { 4 } else { 2 }
@@ -109,6 +113,66 @@ pub(super) unsafe fn multiply<W, C, S>(
     let sums = Sums { at: scratch, rows: last.0 + last.1 - first, width };
     // SAFETY: the sums of these rows are complete, and the output has them.
     unsafe { finish::<C, S>(s, &sums, &out.from(first, 0), columns) };
+}
+
+/// Multiplies a single row with [`BESIDE`] panels that follow one another and writes `columns` columns of results.
+///
+/// # Safety
+/// As for [`multiply`], for all of these panels.
+#[inline(always)]
+pub(super) unsafe fn multiply_row<W, C, S>(
+    s: S,
+    panels: *const W,
+    left: &Left<W::Wide>,
+    out: &Out<C>,
+    columns: usize,
+    sums: *mut W::Wide,
+) where
+    W: Stored,
+    C: Stored<Wide = W::Wide>,
+    S: Reads<W> + Reads<C>,
+{
+    let most = const { vectors(<S as Lanes<W::Wide>>::LANES * size_of::<W::Wide>()) };
+    // SAFETY: the caller's panels and row, and room for so many sums.
+    unsafe {
+        if most > 2 {
+            row_beside::<W, S, 4>(s, panels, left, sums);
+        } else {
+            row_beside::<W, S, 2>(s, panels, left, sums);
+        }
+        let width = BESIDE * most * <S as Lanes<W::Wide>>::LANES;
+        finish::<C, S>(s, &Sums { at: sums, rows: 1, width }, out, columns);
+    }
+}
+
+/// The sums of a single row with panels of `V` vectors.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
+unsafe fn row_beside<W: Stored, S: Reads<W>, const V: usize>(
+    s: S,
+    panels: *const W,
+    left: &Left<W::Wide>,
+    sums: *mut W::Wide,
+) {
+    let width = V * S::LANES;
+    let mut x = [[s.splat(W::Wide::ZERO); V]; BESIDE];
+    for p in 0..left.k {
+        // SAFETY: the row has this step.
+        let a = s.splat(unsafe { *left.at.add(p) });
+        for panel in 0..BESIDE {
+            for j in 0..V {
+                // SAFETY: so does every panel, in whole vectors.
+                let y = unsafe { s.read(panels.add((panel * left.k + p) * width + j * S::LANES)) };
+                x[panel][j] = s.mul_add(a, y, x[panel][j]);
+            }
+        }
+    }
+    for panel in 0..BESIDE {
+        for j in 0..V {
+            // SAFETY: there is room for the sums of all panels.
+            unsafe { s.store(sums.add(panel * width + j * S::LANES), x[panel][j]) };
+        }
+    }
 }
 
 /// One group of so many rows.

@@ -191,17 +191,20 @@ impl Prepacked {
             activation: sizes.activation,
         };
         let out = Out { c: c.ptr_mut::<C>(), rs: c.strides()[0], cs: c.strides()[1], epilogue };
+        let count = sizes.n.div_ceil(sizes.width);
         let job = Job {
             panels: call.inputs[1].ptr::<W>(),
             left: Left { at: memory.at(0).cast_const(), k: sizes.k, groups },
             out,
             sizes,
+            // What is left in the end is taken one by one, so that every thread has its part of it.
+            together: if sizes.m == 1 { count - count % (panels::BESIDE * threads) } else { 0 },
         };
-        let next = AtomicUsize::new(0);
+        let (next, together) = (AtomicUsize::new(job.together), AtomicUsize::new(0));
         let own = (sizes.m * sizes.k).next_multiple_of(16);
         pool.run(threads, threads, &|worker| {
             let sums = memory.at(own + worker * panels::sums::<W::Wide>(self.isa));
-            run(self.isa, Columns { job: &job, next: &next, sums });
+            run(self.isa, Columns { job: &job, together: &together, next: &next, sums });
         });
         Ok(())
     }
@@ -213,13 +216,18 @@ struct Job<W: Stored, C> {
     left: Left<W::Wide>,
     out: Out<C>,
     sizes: Sizes,
+    /// Panels of which a few are taken at once.
+    together: usize,
 }
 // SAFETY: panels and rows are only read, and every panel's columns of the result are written by one thread.
 unsafe impl<W: Stored, C: Send> Sync for Job<W, C> {}
 
-/// Panels taken one at a time by one thread.
+/// Panels taken by one thread.
 struct Columns<'a, W: Stored, C> {
     job: &'a Job<W, C>,
+    /// The next few that are taken at once.
+    together: &'a AtomicUsize,
+    /// The next one that is taken by itself.
     next: &'a AtomicUsize,
     sums: *mut W::Wide,
 }
@@ -245,7 +253,18 @@ impl<W: Stored> StoredTask<W> for Widened<'_, W> {
 
 #[inline(always)]
 fn columns<W: Stored, C: Stored<Wide = W::Wide>, S: Reads<W> + Reads<C>>(s: S, task: &Columns<'_, W, C>) {
-    let Job { panels, left, out, sizes } = task.job;
+    let Job { panels, left, out, sizes, together } = task.job;
+    loop {
+        let panel = task.together.fetch_add(panels::BESIDE, Ordering::Relaxed);
+        if panel >= *together {
+            break;
+        }
+        let first = panel * sizes.width;
+        let (out, columns) = (out.from(0, first), (panels::BESIDE * sizes.width).min(sizes.n - first));
+        let at = panels.wrapping_add(first * sizes.k);
+        // SAFETY: as below, for all of these panels.
+        unsafe { panels::multiply_row::<W, C, S>(s, at, left, &out, columns, task.sums) };
+    }
     loop {
         let panel = task.next.fetch_add(1, Ordering::Relaxed);
         let first = panel * sizes.width;
