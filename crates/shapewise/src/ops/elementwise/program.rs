@@ -241,7 +241,9 @@ struct Packed(u64);
 impl Hasher for Packed {
     #[inline(always)]
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.0 = self.0 << 8 | u64::from(byte));
+        for &byte in bytes {
+            self.0 = self.0 << 8 | u64::from(byte);
+        }
     }
 
     #[inline(always)]

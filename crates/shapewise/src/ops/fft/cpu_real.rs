@@ -58,7 +58,7 @@ pub(super) unsafe fn pack<T: Number>(isa: Isa, half: usize, roots: &[T], from: *
 /// # Safety
 /// `rows` has `half` rows and room for one more.
 pub(super) unsafe fn unpack_rows<T: Number>(isa: Isa, half: usize, roots: &[T], rows: *mut T) {
-    T::dispatch(isa, Rows { half, roots, rows, inverse: false });
+    T::dispatch(isa, Rows { half, roots, first: rows, inverse: false });
 }
 
 /// The opposite, twice as large and conjugated; imaginary parts that real numbers cannot have are left out.
@@ -66,7 +66,7 @@ pub(super) unsafe fn unpack_rows<T: Number>(isa: Isa, half: usize, roots: &[T], 
 /// # Safety
 /// `rows` has `half + 1` rows.
 pub(super) unsafe fn pack_rows<T: Number>(isa: Isa, half: usize, roots: &[T], rows: *mut T) {
-    T::dispatch(isa, Rows { half, roots, rows, inverse: true });
+    T::dispatch(isa, Rows { half, roots, first: rows, inverse: true });
 }
 
 /// Pairs of frequencies of as many lines as there are lanes, in their place.
@@ -74,7 +74,7 @@ pub(super) unsafe fn pack_rows<T: Number>(isa: Isa, half: usize, roots: &[T], ro
 struct Rows<'a, T> {
     half: usize,
     roots: &'a [T],
-    rows: *mut T,
+    first: *mut T,
     inverse: bool,
 }
 
@@ -83,7 +83,7 @@ impl<T: Number> RealTask<T> for Rows<'_, T> {
 
     #[inline(always)]
     fn run<S: Vectors<T>>(self, s: S) {
-        let (rows, sign) = (Packed(self.rows), Lanes::<T>::splat(s, -T::ZERO));
+        let (rows, sign) = (Packed(self.first), Lanes::<T>::splat(s, -T::ZERO));
         let conjugate = |x: Pair<_>| Pair { re: x.re, im: Lanes::<T>::xor(s, x.im, sign) };
         let zero = Lanes::<T>::splat(s, T::ZERO);
         // SAFETY: whoever makes this task promises half + 1 rows, and k and its mirror image are among them.
