@@ -87,7 +87,7 @@ pub(super) mod tests {
         assert_eq!(
             Fingerprint::description(&example()),
             "Example CPU (Example family 1); features fma avx2; instruction sets portable avx2; \
-             caches 32768 524288 ?; 8 cores (4 physical); 8 threads; calibration 1"
+             caches 32768 524288 ?; 8 cores (4 physical); 8 threads; calibration 2"
         );
         assert!(Fingerprint::of(&example()).as_str().starts_with("cpu-"));
     }
