@@ -310,13 +310,14 @@ impl<T: LineElement> OneLine<T> {
     /// The line by a loop that needs to know nothing more, picked for a CPU that has its instructions; no argument repeats.
     fn short(&self, work: ShortLoop<T>) -> Bound {
         let (length, output) = (self.length, usize::from(self.output));
+        // A program may have inputs that it does not use.
         match self.places.map(|place| place.map(usize::from)) {
-            [Some(0), None, None] => Bound::new(move |pointers| {
+            [Some(0), None, None] if output == 1 => Bound::new(move |pointers| {
                 let [x, out] = pointers else { return miscounted(pointers) };
                 // SAFETY: as in `run`.
                 unsafe { work(x.cast(), x.cast(), out.cast(), length) }
             }),
-            [Some(0), Some(1), None] => Bound::new(move |pointers| {
+            [Some(0), Some(1), None] if output == 2 => Bound::new(move |pointers| {
                 let [x, y, out] = pointers else { return miscounted(pointers) };
                 // SAFETY: as in `run`.
                 unsafe { work(x.cast(), y.cast(), out.cast(), length) }
