@@ -13,6 +13,7 @@ use super::{
     Basis, DecisionTree, Example, Features, GradientBoosting, Model, ModelError, NeuralNetwork, Prediction,
     RandomForest, RidgeRegression, SupportVectorRegression,
 };
+use crate::backends::cpu::simd::math::{exp_each, log_each};
 
 /// Shapes below which nothing is learned but what neighbours tell: its folds need a few shapes each.
 const LEARNABLE: usize = 15;
@@ -22,6 +23,8 @@ const FOLDS: usize = 5;
 /// operations of the measured suite (`docs/modelling.md`).
 const BEHIND: f32 = 1.10;
 const FAR_BEHIND: f32 = 4.10;
+/// Logarithms beyond this have no exponential.
+const LARGEST_LOG: f32 = 80.0;
 
 /// What is asked about one candidate; all queries of a batch are of one workload.
 #[derive(Clone, Copy, Debug)]
@@ -119,10 +122,12 @@ struct Learned {
 impl Learned {
     fn fit(examples: &[Example], choice: &ModelChoice) -> Result<Self, ModelError> {
         let weights = ResourceWeights::fit(examples);
-        let against: Vec<Example> = examples
-            .iter()
-            .map(|e| Example { baseline: f64::from(weights.log(&e.features)).exp(), ..*e })
-            .collect();
+        let features: Vec<Features> = examples.iter().map(|e| e.features).collect();
+        let mut logs = vec![0.0; examples.len()];
+        weights.add_logs(&features, &mut logs);
+        let baselines = logs.iter().map(|&log| f64::from(log).exp());
+        let against: Vec<Example> =
+            examples.iter().zip(baselines).map(|(e, baseline)| Example { baseline, ..*e }).collect();
         let mut model = choice.make();
         model.fit(&against)?;
         Ok(Self { weights, model })
@@ -131,9 +136,7 @@ impl Learned {
     /// ln(seconds) of candidates.
     fn predict(&self, batch: &[Features], out: &mut [f32]) {
         self.model.predict(batch, out);
-        for (value, features) in out.iter_mut().zip(batch) {
-            *value += self.weights.log(features);
-        }
+        self.weights.add_logs(batch, out);
     }
 }
 
@@ -196,11 +199,14 @@ impl OperationModel {
     fn calibrate(&mut self, examples: &[Example], unseen: &[f32]) {
         let near: Vec<_> = examples.iter().map(|e| self.neighbours.near(e.shape, &e.features)).collect();
         let errors = |reach: Reach| -> Vec<f32> {
+            // Rows of one shape mostly stand together.
+            let mut latest = None;
             let of = |((e, u), near): ((&Example, &f32), &Near)| {
-                let weighed = near.weighed(reach.scale);
-                e.seconds.ln() as f32
-                    - u
-                    - self.neighbours.transfer(&weighed, e.features.variant(), reach.own).0
+                let told = match &mut latest {
+                    Some((shape, told)) if *shape == e.shape => told,
+                    other => &mut other.insert((e.shape, self.neighbours.told(&near.weighed(reach.scale)))).1,
+                };
+                e.seconds.ln() as f32 - u - told.transfer(e.features.variant(), reach.own).0
             };
             examples.iter().zip(unseen).zip(&near).map(of).collect()
         };
@@ -234,49 +240,65 @@ impl OperationModel {
         let Some(first) = queries.first() else { return };
         let near = (!self.neighbours.is_empty()).then(|| {
             let near = self.neighbours.near(shape, &first.features);
-            let weighed = near.weighed(self.reach.scale);
-            (near, weighed)
+            let told = self.neighbours.told(&near.weighed(self.reach.scale));
+            (near, told)
         });
-        let level = self.level.get();
-        let baselines: Vec<f32> = queries.iter().map(|q| q.baseline.ln() as f32).collect();
-        let mut logs: Vec<f32> = baselines.iter().map(|baseline| baseline + BEHIND).collect();
-        if let Some(learned) = &self.learned {
-            let features: Vec<Features> = queries.iter().map(|q| q.features).collect();
-            learned.predict(&features, &mut logs);
-        }
-        for ((query, baseline), mut log) in queries.iter().zip(baselines).zip(logs) {
-            let mut basis = if self.learned.is_some() { Basis::Learned } else { Basis::Roofline };
-            if let Some((near, weighed)) = &near {
+        let mut baselines: Vec<f32> = queries.iter().map(|q| q.baseline as f32).collect();
+        log_each(&mut baselines);
+        let mut logs = match &self.learned {
+            Some(learned) => {
+                let features: Vec<Features> = queries.iter().map(|q| q.features).collect();
+                let mut logs = vec![0.0; queries.len()];
+                learned.predict(&features, &mut logs);
+                logs
+            }
+            None => baselines.iter().map(|baseline| baseline + BEHIND).collect(),
+        };
+        let usual = if self.learned.is_some() { Basis::Learned } else { Basis::Roofline };
+        let mut bases = vec![usual; queries.len()];
+        for (i, query) in queries.iter().enumerate() {
+            if let Some((near, told)) = &near {
                 let variant = query.features.variant();
                 if let Some(own) = self.neighbours.exact(near, variant) {
-                    log += own.seen;
-                    basis = Basis::Measured;
+                    logs[i] += own.seen;
+                    bases[i] = Basis::Measured;
                 } else {
-                    let (shift, weight) = self.neighbours.transfer(weighed, variant, self.reach.own);
-                    log += shift - self.shift;
+                    let (shift, weight) = told.transfer(variant, self.reach.own);
+                    logs[i] += shift - self.shift;
                     if weight > self.reach.own {
-                        basis = Basis::Transfer;
+                        bases[i] = Basis::Transfer;
                     }
                 }
             }
-            let log = baseline + (log - baseline).clamp(self.bounds.0, self.bounds.1);
-            out.push(self.finish(&query.features, log, basis, level));
+            let log = baselines[i] + (logs[i] - baselines[i]).clamp(self.bounds.0, self.bounds.1);
+            logs[i] = log.clamp(-LARGEST_LOG, LARGEST_LOG);
         }
+        self.finish(queries, &mut logs, &bases, out);
     }
 
-    fn finish(&self, features: &Features, log: f32, basis: Basis, level: f32) -> Prediction {
-        let seconds = f64::from(log).exp();
-        let spread = self.spreads.of(features);
-        let quantile = self.scores.quantile(seconds, level);
-        let half = quantile.map_or(FAR_BEHIND - BEHIND, |q| q * spread);
-        let reach = f64::from(half).exp();
-        Prediction {
-            seconds,
-            low: seconds / reach,
-            high: seconds * reach,
+    /// Seconds and intervals from logarithms.
+    fn finish(&self, queries: &[Query], logs: &mut [f32], bases: &[Basis], out: &mut Vec<Prediction>) {
+        let level = self.level.get();
+        exp_each(logs);
+        let mut reaches: Vec<f32> = Vec::with_capacity(queries.len());
+        let mut of = (u32::MAX, 0.0);
+        for ((query, &seconds), &basis) in queries.iter().zip(&*logs).zip(bases) {
+            // Points of one kernel stand together.
+            let kernel = query.features.kernel();
+            if of.0 != kernel {
+                of = (kernel, self.spreads.of(&query.features));
+            }
+            let seconds = f64::from(seconds);
+            let quantile = self.scores.quantile(seconds, level);
+            reaches.push(quantile.map_or(FAR_BEHIND - BEHIND, |q| q * of.1).min(LARGEST_LOG));
             // An interval that no score stands behind has no calibrated share.
-            confidence: quantile.map_or(0.0, |_| f64::from(self.level.target())),
-            basis,
+            let confidence = quantile.map_or(0.0, |_| f64::from(self.level.target()));
+            out.push(Prediction { seconds, low: seconds, high: seconds, confidence, basis });
+        }
+        exp_each(&mut reaches);
+        for (prediction, reach) in out.iter_mut().zip(reaches) {
+            prediction.low /= f64::from(reach);
+            prediction.high *= f64::from(reach);
         }
     }
 

@@ -30,7 +30,10 @@ pub(super) struct Neighbours {
     places: [Vec<f32>; COORDINATES],
     attributes: Vec<f32>,
     hashes: HashMap<u64, u32, FxBuildHasher>,
-    residuals: HashMap<u64, Residual, FxBuildHasher>,
+    /// Candidates, by kernel and parameters, numbered in the order in which they were first met.
+    variants: HashMap<u32, u32, FxBuildHasher>,
+    /// Of each shape: the candidates that ran there, by number, with what they left.
+    residuals: Vec<Vec<(u32, Residual)>>,
 }
 
 /// Mean log residuals of one candidate on one shape.
@@ -53,6 +56,21 @@ pub(super) struct Near {
 /// Nearest shapes with what each counts.
 pub(super) type Weighed = ArrayVec<(u32, f32), NEAREST>;
 
+/// What weighed shapes tell about each candidate that ran on one of them.
+pub(super) struct Told<'a> {
+    variants: &'a HashMap<u32, u32, FxBuildHasher>,
+    /// Sums of weighed residuals and of the weights, by the candidate's number.
+    sums: Vec<(f32, f32)>,
+}
+
+impl Told<'_> {
+    /// The candidate's residual, and the weight of all shapes that have one.
+    pub fn transfer(&self, variant: u32, own: f32) -> (f32, f32) {
+        let (sum, weights) = self.variants.get(&variant).map_or((0.0, 0.0), |&n| self.sums[n as usize]);
+        (sum / (weights + own), weights)
+    }
+}
+
 impl Near {
     /// What each neighbour counts, by its distance: once for all candidates of a workload.
     pub fn weighed(&self, scale: f32) -> Weighed {
@@ -71,8 +89,16 @@ impl Neighbours {
                 places.push(here);
             }
             self.attributes.push(features.0[at::ATTRIBUTE]);
+            self.residuals.push(Vec::new());
         }
-        let mean = self.residuals.entry(key(place, features.variant())).or_default();
+        let next = self.variants.len() as u32;
+        let variant = *self.variants.entry(features.variant()).or_insert(next);
+        let here = &mut self.residuals[place as usize];
+        let at = here.binary_search_by_key(&variant, |r| r.0).unwrap_or_else(|at| {
+            here.insert(at, (variant, Residual::default()));
+            at
+        });
+        let mean = &mut here[at].1;
         let weight = mean.weight + residual.weight;
         let share = residual.weight / weight;
         mean.unseen += (residual.unseen - mean.unseen) * share;
@@ -106,19 +132,22 @@ impl Neighbours {
 
     /// The candidate's own measurements on this very shape.
     pub fn exact(&self, near: &Near, variant: u32) -> Option<Residual> {
-        self.residuals.get(&key(near.exact?, variant)).copied()
+        let here = &self.residuals[near.exact? as usize];
+        let variant = self.variants.get(&variant)?;
+        here.binary_search_by_key(variant, |r| r.0).ok().map(|at| here[at].1)
     }
 
-    /// The candidate's residual at weighed shapes, and the weight of all that have one.
-    pub fn transfer(&self, weighed: &Weighed, variant: u32, own: f32) -> (f32, f32) {
-        let (mut sum, mut weights) = (0.0, 0.0);
+    /// What weighed shapes tell, for all candidates at once.
+    pub fn told(&self, weighed: &Weighed) -> Told<'_> {
+        let mut sums = vec![(0.0, 0.0); self.variants.len()];
         for &(place, weight) in weighed {
-            if let Some(residual) = self.residuals.get(&key(place, variant)) {
-                sum += weight * residual.unseen;
-                weights += weight;
+            for (variant, residual) in &self.residuals[place as usize] {
+                let sum: &mut (f32, f32) = &mut sums[*variant as usize];
+                sum.0 += weight * residual.unseen;
+                sum.1 += weight;
             }
         }
-        (sum / (weights + own), weights)
+        Told { variants: &self.variants, sums }
     }
 }
 
@@ -150,10 +179,6 @@ impl SimdTask for Distances<'_> {
         }
         out
     }
-}
-
-fn key(place: u32, variant: u32) -> u64 {
-    u64::from(place) << 32 | u64::from(variant)
 }
 
 fn coordinates(features: &Features) -> [f32; COORDINATES] {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::features::at;
 use super::{Example, Features};
+use crate::backends::cpu::simd::math::log_each;
 
 /// The resources and the overhead of a call.
 const PLAIN: usize = at::TERM_COUNT + 1;
@@ -18,6 +19,8 @@ const MICROSECOND: f64 = 1e-6;
 const NANOSECOND: f32 = 1e-9;
 /// No time is below this, in seconds.
 const LEAST: f32 = 1e-12;
+/// Candidates whose logarithms are taken together.
+const TOGETHER: usize = 64;
 /// Squares of relative errors that no fit can be blamed for.
 const NOISE: f64 = 0.01;
 /// Sweeps of coordinate descent; ten unknowns settle long before.
@@ -58,31 +61,70 @@ impl ResourceWeights {
         Self { all, kernels }
     }
 
-    /// ln(seconds) of a candidate.
-    pub fn log(&self, features: &Features) -> f32 {
-        let fits = match self.kernels.binary_search_by_key(&features.kernel(), |k| k.0) {
+    /// Adds ln(seconds) of each candidate.
+    pub fn add_logs(&self, batch: &[Features], out: &mut [f32]) {
+        let mut counts = Counts::default();
+        let mut of = (u32::MAX, &self.all);
+        let (mut plain, mut rows, mut shares) = ([0.0f32; TOGETHER], [0.0f32; TOGETHER], [0.0f32; TOGETHER]);
+        for (batch, out) in batch.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
+            for (i, features) in batch.iter().enumerate() {
+                counts.update(features);
+                // Points of one kernel stand together.
+                let kernel = features.kernel();
+                if of.0 != kernel {
+                    of = (kernel, self.fits(kernel));
+                }
+                let columns = columns(features, &counts);
+                let seconds =
+                    |weights: &Weights| columns.iter().zip(weights).map(|(x, w)| x * w).sum::<f64>() as f32;
+                plain[i] = seconds(&of.1.plain).max(LEAST);
+                rows[i] = seconds(&of.1.rows).max(LEAST);
+                shares[i] = of.1.share;
+            }
+            let count = batch.len();
+            log_each(&mut plain[..count]);
+            log_each(&mut rows[..count]);
+            for (i, out) in out.iter_mut().enumerate() {
+                *out += plain[i] + shares[i] * (rows[i] - plain[i]);
+            }
+        }
+    }
+
+    fn fits(&self, kernel: u32) -> &Fits {
+        match self.kernels.binary_search_by_key(&kernel, |k| k.0) {
             Ok(at) => &self.kernels[at].1,
             Err(_) => &self.all,
-        };
-        let columns = columns(features);
-        let log = |weights: &Weights| {
-            let seconds: f64 = columns.iter().zip(weights).map(|(x, w)| x * w).sum();
-            (seconds as f32).max(LEAST).ln()
-        };
-        let plain = log(&fits.plain);
-        plain + fits.share * (log(&fits.rows) - plain)
+        }
     }
 }
 
-fn columns(features: &Features) -> Weights {
+/// Rows of the first input, rows of the output and results, which the candidates of a workload share.
+#[derive(Default)]
+struct Counts {
+    /// The logarithms that they were counted from.
+    of: [f32; 3],
+    counts: [f32; 3],
+}
+
+impl Counts {
+    #[inline]
+    fn update(&mut self, features: &Features) {
+        let f = &features.0;
+        let (results, output) = (f[at::RESULTS], f[at::SIZES + 6]);
+        let of = [f[at::SIZES + 1] + f[at::SIZES + 2], results - output, results];
+        if self.of != of || self.counts[0] == 0.0 {
+            *self = Self { of, counts: of.map(f32::exp2) };
+        }
+    }
+}
+
+fn columns(features: &Features, counts: &Counts) -> Weights {
     let mut out = [MICROSECOND; COLUMNS];
     out[..at::TERM_COUNT].copy_from_slice(&features.terms());
-    let f = &features.0;
-    let share = NANOSECOND / f[at::THREADS].max(1.0);
-    let (results, output) = (f[at::RESULTS], f[at::SIZES + 6]);
-    out[PLAIN] = f64::from(share * (f[at::SIZES + 1] + f[at::SIZES + 2]).exp2());
-    out[PLAIN + 1] = f64::from(share * (results - output).exp2());
-    out[PLAIN + 2] = f64::from(share * results.exp2());
+    let share = NANOSECOND / features.0[at::THREADS].max(1.0);
+    for (out, count) in out[PLAIN..].iter_mut().zip(counts.counts) {
+        *out = f64::from(share * count);
+    }
     out
 }
 
@@ -110,7 +152,9 @@ impl System {
     }
 
     fn add(&mut self, example: &Example) {
-        let row = columns(&example.features).map(|x| x / example.seconds);
+        let mut counts = Counts::default();
+        counts.update(&example.features);
+        let row = columns(&example.features, &counts).map(|x| x / example.seconds);
         let weight = f64::from(example.weight);
         self.examples += weight;
         for (i, &x) in row.iter().enumerate() {
@@ -157,13 +201,19 @@ mod tests {
         Example { features: Features(all), baseline: 1e-6, seconds, shape: 0, weight: 1.0 }
     }
 
+    fn log(weights: &ResourceWeights, features: &Features) -> f32 {
+        let mut out = [0.0];
+        weights.add_logs(&[*features], &mut out);
+        out[0]
+    }
+
     #[test]
     fn what_each_row_takes_is_learned_from_other_shapes() {
         let sizes = [2.0f32, 10.0, 50.0, 300.0, 2000.0];
         let all = sizes.iter().flat_map(|&rows| sizes.map(|length| example(rows, length)));
         let weights = ResourceWeights::fit(&all.collect::<Vec<_>>());
         for new in [example(100.0, 5.0), example(30.0, 1000.0), example(5000.0, 20.0)] {
-            let error = f64::from(weights.log(&new.features)) - new.seconds.ln();
+            let error = f64::from(log(&weights, &new.features)) - new.seconds.ln();
             assert!(error.abs() < 0.2, "{error}");
         }
         let fits = &weights.kernels[0].1;
@@ -180,13 +230,13 @@ mod tests {
         let all: Vec<Example> = [10.0, 100.0, 1e3, 1e4, 1e5].map(one).to_vec();
         let weights = ResourceWeights::fit(&all);
         assert!((0.5..0.6).contains(&weights.all.share), "{}", weights.all.share);
-        let error = f64::from(weights.log(&all[3].features)) - all[3].seconds.ln();
+        let error = f64::from(log(&weights, &all[3].features)) - all[3].seconds.ln();
         assert!(error.abs() < 0.05, "{error}");
     }
 
     #[test]
     fn a_candidate_that_costs_nothing_has_a_time_all_the_same() {
         let nothing = Features([0.0; FEATURES]);
-        assert!(ResourceWeights::default().log(&nothing).is_finite());
+        assert!(log(&ResourceWeights::default(), &nothing).is_finite());
     }
 }

@@ -145,21 +145,21 @@ impl AdaptiveKernelSelector {
     /// Candidates with what is known about their times, and the decision among them, with every refusal.
     pub(crate) fn consider(&self, workload: &Workload) -> Result<Considered> {
         let knowledge = &*self.knowledge;
-        let (info, limits, history) =
-            (knowledge.info(), &knowledge.limits, knowledge.history(workload.key()));
+        let key = workload.key();
+        let (info, limits, history) = (knowledge.info(), &knowledge.limits, knowledge.history(key));
         let narrow = self.narrow(&history, Narrow::Refused);
         let candidates = Candidates::gather_with(&knowledge.registry, workload, info, limits, narrow);
-        self.decide(workload, candidates, history, Pinning::Look)
+        self.decide(workload, key, candidates, history, Pinning::Look)
     }
 
     /// The same without refusals, unless nobody accepts.
     fn consider_quickly(&self, workload: &Workload) -> Result<Considered> {
         let knowledge = &*self.knowledge;
-        let (info, limits, history) =
-            (knowledge.info(), &knowledge.limits, knowledge.history(workload.key()));
+        let key = workload.key();
+        let (info, limits, history) = (knowledge.info(), &knowledge.limits, knowledge.history(key));
         let narrow = self.narrow(&history, Narrow::LeftOut);
         let candidates = Candidates::gather_runnable(&knowledge.registry, workload, info, limits, narrow);
-        match self.decide(workload, candidates, history, Pinning::Keep) {
+        match self.decide(workload, key, candidates, history, Pinning::Keep) {
             Err(Error::NoKernel { .. }) => self.consider(workload),
             considered => considered,
         }
@@ -173,12 +173,12 @@ impl AdaptiveKernelSelector {
     fn decide(
         &self,
         workload: &Workload,
+        key: WorkloadKey,
         mut candidates: Candidates,
         history: Arc<History>,
         pinning: Pinning,
     ) -> Result<Considered> {
         let knowledge = &*self.knowledge;
-        let key = workload.key();
         candidates.set_aside(&history);
         candidates.add_tuned(&history, workload, knowledge.info(), &knowledge.limits);
         let has_custom = candidates.accepted.iter().any(|c| c.kernel.is_custom());
@@ -242,8 +242,9 @@ impl AdaptiveKernelSelector {
         candidates.accepted.swap(0, decision.index);
         candidates.widen(workload, knowledge.info(), &knowledge.limits);
         let mut all = candidates.accepted;
-        self.predict(workload, workload.key(), &history, &mut all);
-        let refused = knowledge.refused(workload.key());
+        let key = workload.key();
+        self.predict(workload, key, &history, &mut all);
+        let refused = knowledge.refused(key);
         let is_refused = |c: &Candidate| {
             // One whose code has changed since is tried again.
             refused.iter().any(|r| r.source == c.kernel.source() && c.is(&r.kernel, &r.parameters))

@@ -3,15 +3,17 @@
 //! A tree is then a short list of (feature, threshold) and a table of leaves, and a batch goes through it level by
 //! level in loops that vectorise.
 
-use crate::backends::cpu::simd::{Isa, Simd, SimdTask};
+use crate::backends::cpu::simd::{Isa, MAX_LANES, Simd, SimdTask};
 use crate::modelling::example::check;
 use crate::modelling::features::at;
 use crate::modelling::{Example, FEATURES, Features, Model, ModelError};
 
 /// Bins per feature: about the number of distinct sizes that a hundred shapes have.
 const BINS: usize = 48;
-/// Candidates that go through the trees together: as many as fill a register of 256 bits.
-const LANES: usize = 8;
+/// Candidates that go through a tree side by side: as many as the widest registers hold.
+const LANES: usize = MAX_LANES;
+/// Candidates that go through all trees before others do: as many as usual operations have.
+const TOGETHER: usize = 4 * LANES;
 
 /// How the trees are grown.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,9 +47,10 @@ struct Question {
 pub struct GradientBoosting {
     settings: BoostingSettings,
     start: f32,
-    /// `depth` questions per tree; those about features that all candidates share stand first.
+    /// `depth` questions per tree; those about features that all candidates share stand first. Trees with equally many of those stand
+    /// together, so that how long loops over the others are is guessed right.
     questions: Vec<Question>,
-    /// 2^`depth` answers per tree.
+    /// 2^`depth` answers per tree, and as many zeros as a look-up reads beyond them.
     leaves: Vec<f32>,
     /// Kernels by identity, with their rank by mean residual.
     ranks: Vec<(u32, f32)>,
@@ -72,19 +75,37 @@ impl GradientBoosting {
 
     /// Candidates that share the workload's part of the features.
     fn predict_run(&self, batch: &[Features], out: &mut [f32]) {
-        let mut groups: Vec<Group> = batch.chunks(LANES).map(|few| Group::new(self, few)).collect();
-        Isa::best().run_narrow(Walk { model: self, shared: &batch[0].0, groups: &mut groups });
-        for (out, group) in out.chunks_mut(LANES).zip(&groups) {
-            out.copy_from_slice(&group.sums[..out.len()]);
+        for (batch, out) in batch.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
+            let mut columns = [[0.0; TOGETHER]; at::SHARED];
+            let mut kernel = (f32::NAN, 0.0);
+            for (i, Features(features)) in batch.iter().enumerate() {
+                for (column, &value) in columns.iter_mut().zip(features) {
+                    column[i] = value;
+                }
+                // Points of one kernel stand together.
+                if kernel.0 != features[at::KERNEL] {
+                    kernel = (features[at::KERNEL], self.rank(batch[i].kernel()));
+                }
+                columns[at::KERNEL][i] = kernel.1;
+            }
+            let mut sums = [self.start; TOGETHER];
+            let shared = &batch[0].0;
+            let groups = batch.len().div_ceil(LANES);
+            Isa::best().run(Walk { model: self, shared, columns: &columns, groups, sums: &mut sums });
+            out.copy_from_slice(&sums[..out.len()]);
         }
     }
 }
 
-/// Sends groups of candidates of one workload through all trees.
+/// Sends candidates of one workload through all trees.
 struct Walk<'a> {
     model: &'a GradientBoosting,
     shared: &'a [f32; FEATURES],
-    groups: &'a mut [Group],
+    /// The candidates feature by feature.
+    columns: &'a [[f32; TOGETHER]; at::SHARED],
+    /// How many groups of lanes have candidates.
+    groups: usize,
+    sums: &'a mut [f32; TOGETHER],
 }
 
 impl SimdTask for Walk<'_> {
@@ -92,54 +113,70 @@ impl SimdTask for Walk<'_> {
 
     #[inline(always)]
     #[allow(clippy::inline_always)] // must melt into a function compiled for the instruction set
-    #[allow(clippy::needless_range_loop)] // one index for several arrays
-    fn run<S: Simd>(self, _: S) {
+    fn run<S: Simd>(self, s: S) {
         let depth = self.model.settings.depth;
-        let trees = self.model.questions.chunks_exact(depth).zip(self.model.leaves.chunks_exact(1 << depth));
+        let trees = self.model.questions.chunks_exact(depth).zip((0..).step_by(1 << depth));
         for (questions, leaves) in trees {
-            let mut base = 0u32;
-            let mut own = 0;
+            let mut base = 0;
+            let mut shared = 0;
             for question in questions {
                 let feature = question.feature as usize;
                 if feature < at::SHARED {
                     break;
                 }
-                base = base << 1 | u32::from(self.shared[feature] > question.threshold);
-                own += 1;
+                base = base << 1 | usize::from(self.shared[feature] > question.threshold);
+                shared += 1;
             }
-            for group in &mut *self.groups {
-                let mut index = [base; LANES];
-                for question in &questions[own..] {
-                    let column = &group.columns[question.feature as usize];
+            let own = &questions[shared..];
+            let leaves = &self.model.leaves[leaves + (base << own.len())..];
+            // A register of leaves is looked up at once, by the last questions; the first ones tell which register.
+            let (first, last) = own.split_at(own.len().saturating_sub(LOOKED_UP));
+            for group in 0..self.groups {
+                let from = group * LANES;
+                let place = answers(self.columns, from, last);
+                let sums = &mut self.sums[from..from + LANES];
+                if first.is_empty() {
+                    let found = s.look_up(register(leaves, 0), &place);
                     for lane in 0..LANES {
-                        index[lane] = index[lane] << 1 | u32::from(column[lane] > question.threshold);
+                        sums[lane] += found[lane];
+                    }
+                    continue;
+                }
+                let which = answers(self.columns, from, first);
+                for number in 0..1 << first.len() {
+                    let found = s.look_up(register(leaves, number), &place);
+                    for lane in 0..LANES {
+                        sums[lane] += if which[lane] == number as u32 { found[lane] } else { 0.0 };
                     }
                 }
-                for lane in 0..LANES {
-                    group.sums[lane] += leaves[index[lane] as usize];
-                }
             }
         }
     }
 }
 
-/// A few candidates, feature by feature, and their sums so far.
-struct Group {
-    columns: [[f32; LANES]; at::SHARED],
-    sums: [f32; LANES],
+/// Questions whose answers choose among the leaves of one register.
+const LOOKED_UP: usize = LANES.ilog2() as usize;
+
+/// So many leaves from a register's on.
+#[inline(always)]
+#[allow(clippy::inline_always)] // must melt into a function compiled for the instruction set
+fn register(leaves: &[f32], number: usize) -> &[f32; LANES] {
+    leaves[number * LANES..].first_chunk().expect("zeros follow the last tree's leaves")
 }
 
-impl Group {
-    fn new(model: &GradientBoosting, batch: &[Features]) -> Self {
-        let mut columns = [[0.0; LANES]; at::SHARED];
-        for (lane, features) in batch.iter().enumerate() {
-            for (column, &value) in columns.iter_mut().zip(&features.0) {
-                column[lane] = value;
-            }
-            columns[at::KERNEL][lane] = model.rank(features.kernel());
+/// The answers of candidates from one on, the last question's in the lowest bit.
+#[inline(always)]
+#[allow(clippy::inline_always)] // must melt into a function compiled for the instruction set
+#[allow(clippy::needless_range_loop)] // one index for several arrays
+fn answers(columns: &[[f32; TOGETHER]; at::SHARED], from: usize, questions: &[Question]) -> [u32; LANES] {
+    let mut out = [0u32; LANES];
+    for question in questions {
+        let column = &columns[question.feature as usize][from..from + LANES];
+        for lane in 0..LANES {
+            out[lane] = out[lane] << 1 | u32::from(column[lane] > question.threshold);
         }
-        Self { columns, sums: [model.start; LANES] }
     }
+    out
 }
 
 impl Model for GradientBoosting {
@@ -156,16 +193,20 @@ impl Model for GradientBoosting {
         self.start = targets.iter().zip(&weights).map(|(t, w)| t * w).sum::<f32>() / total;
         let columns = Columns::new(examples, |kernel| self.rank(kernel));
         let mut errors: Vec<f32> = targets.iter().map(|t| t - self.start).collect();
-        self.questions.clear();
-        self.leaves.clear();
+        let mut trees = Vec::with_capacity(self.settings.trees);
         for number in 0..self.settings.trees {
             let tree = columns.grow(number, &errors, &weights, &self.settings);
             for (error, &leaf) in errors.iter_mut().zip(&tree.index) {
                 *error -= tree.leaves[leaf as usize];
             }
-            self.questions.extend(tree.questions);
-            self.leaves.extend(tree.leaves);
+            trees.push((tree.questions, tree.leaves));
         }
+        let shared = |questions: &[Question]| {
+            questions.iter().take_while(|q| usize::from(q.feature) >= at::SHARED).count()
+        };
+        trees.sort_by_key(|(questions, _)| shared(questions));
+        self.questions = trees.iter().flat_map(|(questions, _)| questions).copied().collect();
+        self.leaves = trees.iter().flat_map(|(_, leaves)| leaves).copied().chain([0.0; LANES]).collect();
         Ok(())
     }
 

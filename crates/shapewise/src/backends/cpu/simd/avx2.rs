@@ -554,4 +554,21 @@ fn round_to_bf16(v: __m256) -> __m128i {
     _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b10_00>(packed))
 }
 
-impl Simd for Avx2 {}
+impl Simd for Avx2 {
+    #[inline(always)]
+    fn look_up(self, table: &[f32; MAX_LANES], at: &[u32; MAX_LANES]) -> [f32; MAX_LANES] {
+        let mut found = [0.0; MAX_LANES];
+        // SAFETY: the token proves that the CPU has the instructions; every array has two registers of eight lanes.
+        unsafe {
+            let (low, high) = (_mm256_loadu_ps(table.as_ptr()), _mm256_loadu_ps(table.as_ptr().add(8)));
+            for half in [0, 8] {
+                let at = _mm256_loadu_si256(at.as_ptr().add(half).cast());
+                let (low, high) = (_mm256_permutevar8x32_ps(low, at), _mm256_permutevar8x32_ps(high, at));
+                // The bit worth eight becomes the sign, which chooses.
+                let upper = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(at));
+                _mm256_storeu_ps(found.as_mut_ptr().add(half), _mm256_blendv_ps(low, high, upper));
+            }
+        }
+        found
+    }
+}

@@ -424,4 +424,15 @@ fn round_to_bf16(v: __m512) -> __m256i {
     _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(_mm512_mask_blend_epi32(is_nan, rounded, quiet)))
 }
 
-impl Simd for Avx512 {}
+impl Simd for Avx512 {
+    #[inline(always)]
+    fn look_up(self, table: &[f32; MAX_LANES], at: &[u32; MAX_LANES]) -> [f32; MAX_LANES] {
+        let mut found = [0.0; MAX_LANES];
+        // SAFETY: the token proves that the CPU has the instructions; every array has sixteen lanes.
+        unsafe {
+            let (table, at) = (_mm512_loadu_ps(table.as_ptr()), _mm512_loadu_si512(at.as_ptr().cast()));
+            _mm512_storeu_ps(found.as_mut_ptr(), _mm512_permutexvar_ps(at, table));
+        }
+        found
+    }
+}

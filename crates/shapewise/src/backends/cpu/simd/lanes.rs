@@ -462,7 +462,17 @@ pub trait Apart<T: Float> {
 }
 
 /// An instruction set: a token whose existence proves that the CPU has it.
-pub trait Simd: Lanes<f32> + Lanes<f64> + HalfLanes + Copy + Send + Sync + 'static {}
+pub trait Simd: Lanes<f32> + Lanes<f64> + HalfLanes + Copy + Send + Sync + 'static {
+    /// `table[at[i] % 16]` for each `i`.
+    #[inline(always)]
+    fn look_up(self, table: &[f32; MAX_LANES], at: &[u32; MAX_LANES]) -> [f32; MAX_LANES] {
+        let mut found = [0.0; MAX_LANES];
+        for (found, &at) in found.iter_mut().zip(at) {
+            *found = table[at as usize % MAX_LANES];
+        }
+        found
+    }
+}
 
 /// An algorithm over any instruction set, started by [`Isa::run`](super::Isa::run).
 pub trait SimdTask: Sized {

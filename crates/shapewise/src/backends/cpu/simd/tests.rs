@@ -414,3 +414,19 @@ fn check_rounding<S: HalfLanes>(s: S, x: f32) {
 fn half_precision_converts_like_scalar_code() {
     on_all(&Halves);
 }
+
+struct LookUp;
+impl Test for LookUp {
+    fn test<S: Simd>(&self, s: S) {
+        let table: [f32; MAX_LANES] = std::array::from_fn(|i| 100.0 + i as f32);
+        for step in [0, 1, 3, 7, 0x1000_000F] {
+            let at: [u32; MAX_LANES] = std::array::from_fn(|i| 5 + step * i as u32);
+            assert_eq!(s.look_up(&table, &at), at.map(|i| 100.0 + (i % 16) as f32));
+        }
+    }
+}
+
+#[test]
+fn tables_of_sixteen_are_looked_up_by_the_lowest_bits() {
+    on_all(&LookUp);
+}

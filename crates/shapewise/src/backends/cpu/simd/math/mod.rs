@@ -19,6 +19,7 @@
 //! infinity and underflow a denormal or zero, unless a function says otherwise.
 
 mod coefficients;
+mod each;
 mod exp;
 mod pow;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod tests;
 mod trig;
 
 pub use coefficients::{Coefficients, Scalar};
+pub use each::{exp_each, log_each};
 pub use exp::{erf, exp, exp_nonpositive, exp_nonpositive_each, gelu, log, sigmoid, silu, tanh};
 pub use exp::{sigmoid_divisor, tanh_quotient};
 pub use pow::pow;
