@@ -5,8 +5,13 @@
 //! run a task twice nor touch a job that is already over. The caller works too, takes whatever nobody has
 //! claimed, and only waits for tasks that were really started: a worker that the system does not schedule
 //! costs nothing but its help.
+//!
+//! Where there are more tasks than threads, each thread begins with the neighbours that it had in the last
+//! run like this, whose memory is still in its own caches, and takes from others when it is done. Lines that
+//! go from core to core cost as much as memory where cores share no cache.
 
 mod place;
+mod shares;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -17,6 +22,8 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use place::Place;
+pub(crate) use shares::share;
+use shares::Shares;
 
 /// How long an idle worker looks for the next job before it parks: about twice what waking a parked one costs on a
 /// virtual machine (50 µs), so that looking never costs much more than it saves.
@@ -60,9 +67,12 @@ pub struct ThreadPool {
     busy: AtomicBool,
 }
 
+/// A task by its number, which also gets the number of the thread that runs it.
+type Numbered<'a> = &'a (dyn Fn(usize, usize) + Sync);
+
 /// What a caller lends to the workers while its job runs.
 struct Job<'a> {
-    task: &'a (dyn Fn(usize) + Sync),
+    task: Numbered<'a>,
     first: usize,
     tasks: usize,
 }
@@ -136,13 +146,39 @@ impl ThreadPool {
 
     /// Runs `task(0..tasks)` on at most `threads` threads, the caller among them; returns when all are done.
     ///
-    /// Called from inside a task, or while another thread's run is under way, it does everything on the
-    /// calling thread. A panic of a task ends the run (tasks nobody has started are left out) and goes on in
-    /// the caller.
+    /// Each thread begins with a share of neighbours, the same one in every run of as many tasks; who is done
+    /// takes half of what another has left. Called from inside a task, or while another thread's run is under
+    /// way, it does everything on the calling thread. A panic of a task ends the run (tasks nobody has started
+    /// may be left out) and goes on in the caller.
     pub fn run(&self, threads: usize, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        let participants = threads.min(self.threads).min(tasks);
-        if participants <= 1 || INSIDE.get() || self.busy.swap(true, Ordering::Acquire) {
-            return (0..tasks).for_each(task);
+        self.run_numbered(threads, tasks, &|_, index| task(index));
+    }
+
+    /// The same with `task(thread, index)`: of the threads, numbered from the caller's zero, no two have one number.
+    pub fn run_numbered(&self, threads: usize, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
+        let participants = self.participants(threads, tasks);
+        match Shares::new(participants, tasks) {
+            Some(shares) if 1 < participants && participants < tasks => {
+                self.hand_out(participants, participants, &|thread, _| shares.work(thread, task));
+            }
+            _ => self.hand_out(participants, tasks, task),
+        }
+    }
+
+    /// The same with no shares: whoever is free takes the next task, the first one first.
+    pub fn run_in_turn(&self, threads: usize, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.hand_out(self.participants(threads, tasks), tasks, &|_, index| task(index));
+    }
+
+    /// How many threads run so many tasks: the caller alone inside another task.
+    fn participants(&self, threads: usize, tasks: usize) -> usize {
+        if INSIDE.get() { 1 } else { threads.min(self.threads).min(tasks) }
+    }
+
+    /// Hands tasks out one at a time.
+    fn hand_out(&self, participants: usize, tasks: usize, task: Numbered<'_>) {
+        if participants <= 1 || self.busy.swap(true, Ordering::Acquire) {
+            return (0..tasks).for_each(|index| task(0, index));
         }
         self.start_workers();
         INSIDE.set(true);
@@ -223,7 +259,7 @@ impl Shared {
         // The caller keeps the first task for itself; the swap also orders the announcement before the look at `asleep`.
         announcement.state.swap(generation | (job.tasks as u64 - 1), Ordering::SeqCst);
         self.wake_children(0, participants);
-        self.finish(self.run_tasks(job, generation, 0));
+        self.finish(self.run_tasks(job, generation, 0, 0));
         self.wait();
         // A worker's panic is in place before its tasks count as finished.
         if !self.completion.panicked.load(Ordering::Relaxed) {
@@ -233,14 +269,14 @@ impl Shared {
         lock(&self.panic).take()
     }
 
-    /// Runs an already claimed task of the job and then all it can claim; gives their number.
-    fn run_tasks(&self, job: &Job<'_>, generation: u64, claimed: usize) -> usize {
+    /// Runs an already claimed task of the job on this thread and then all it can claim; gives their number.
+    fn run_tasks(&self, job: &Job<'_>, generation: u64, thread: usize, claimed: usize) -> usize {
         let mut finished = 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let mut next = Some(claimed);
             while let Some(index) = next {
                 finished += 1;
-                (job.task)(job.first + index);
+                (job.task)(thread, job.first + index);
                 next = self.claim(generation).map(|open| job.tasks - open);
             }
         }));
@@ -328,7 +364,7 @@ impl Shared {
                 // SAFETY: the claim succeeded, so the generation was still the one under which `job` was
                 // announced, and its caller stays in `run_round` until `finish` has counted the task.
                 let job = unsafe { &*job };
-                self.finish(self.run_tasks(job, generation, job.tasks - open));
+                self.finish(self.run_tasks(job, generation, index, job.tasks - open));
             }
         }
     }

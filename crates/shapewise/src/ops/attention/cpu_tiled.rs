@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::problem::{Problem, Strides4, at};
 use crate::backends::cpu::real::{Real, RealTask, Vectors};
 use crate::backends::cpu::simd::{Float, Isa};
-use crate::backends::cpu::{ThreadPool, schedule};
+use crate::backends::cpu::ThreadPool;
 use crate::device::Device;
 use crate::ops::matmul::cpu_micro::wide_shape;
 use crate::ops::matmul::cpu_problem::{Real as Computed, Shared, Split};
@@ -84,7 +84,7 @@ where
 
     /// Calls `task` for `0..tasks` on all threads, with the number of the thread.
     fn share(&self, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
-        schedule::run_near(self.pool, self.plan.threads, tasks, task);
+        self.pool.run_numbered(self.plan.threads, tasks, task);
     }
 
     /// Packs keys and values of some heads, chunks of keys at a time.

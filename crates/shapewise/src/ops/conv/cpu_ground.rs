@@ -8,7 +8,7 @@ use super::geometry::{Geometry, attributes};
 use super::{Kept, KeptForm};
 use crate::backends::cpu::real::Real;
 use crate::backends::cpu::simd::Isa;
-use crate::backends::cpu::{CpuDevice, Operand, schedule};
+use crate::backends::cpu::{CpuDevice, Operand};
 use crate::device::DeviceInfo;
 use crate::ops::matmul::cpu_problem::Shared;
 use crate::ops::{Call, Knob, ParameterSpace, Workload};
@@ -178,7 +178,7 @@ impl<'a, T: Real> Ground<'a, T> {
 
     /// Calls `task(worker, i)` for every `i`, on threads that each have a number.
     pub fn share(&self, threads: usize, tasks: usize, task: impl Fn(usize, usize) + Sync) {
-        schedule::run_near(self.device.threads(), threads, tasks, &task);
+        self.device.threads().run_numbered(threads, tasks, &task);
     }
 
     /// The bias of a channel, null where there is none.

@@ -11,7 +11,7 @@ use super::cpu_micro::{self as micro, Left, Packed, Right, Target, is_wide, wide
 use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, wide_width};
 use crate::backends::cpu::simd::{Isa, Lanes};
-use crate::backends::cpu::{ThreadPool, schedule};
+use crate::backends::cpu::ThreadPool;
 use crate::ops::Activation;
 
 /// Sizes of the cache blocks and how many threads share them.
@@ -194,7 +194,7 @@ pub(in crate::ops) unsafe fn run<T: Real>(
                 let panels = right.at(first * depth);
                 T::run(isa, PackPanels { part, width, pitch: width, panels, apart: width * depth });
             });
-            schedule::run_near(pool, threads, rows.blocks, &|worker, i| {
+            pool.run_numbered(threads, rows.blocks, &|worker, i| {
                 let (row, count) = rows.piece(i);
                 let (row, count) = (row * tile, (count * tile).min(g.m - row * tile));
                 let part = g.part(row, count, column, columns);

@@ -17,7 +17,7 @@ use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width, wide
 use super::cpu_tile::Copied;
 use crate::backends::cpu::real::prefetch;
 use crate::backends::cpu::simd::{Isa, Lanes};
-use crate::backends::cpu::{ThreadPool, schedule};
+use crate::backends::cpu::ThreadPool;
 use crate::ops::Activation;
 
 /// Bytes of a cache line.
@@ -307,7 +307,7 @@ pub(super) unsafe fn run<T: Real>(
     let strips = Split::at_most(panels, (panels / strips(threads)).max(chunk).max(1));
     let (scratch, size) = (Shared(scratch), buffer::<T>(g, isa, blocking));
     let by_rows = blocking.by_rows;
-    schedule::run_near(pool, threads, strips.blocks * rows.blocks, &|worker, i| {
+    pool.run_numbered(threads, strips.blocks * rows.blocks, &|worker, i| {
         let (row, count) = rows.piece(i / strips.blocks);
         let (first, many) = strips.piece(i % strips.blocks);
         let part = g.part(row, count, first * width, (many * width).min(g.n - first * width));

@@ -7,7 +7,6 @@ use super::cpu_integer_finish::{Finish, LineSums, correct};
 use super::cpu_integer_pack::{Place, STEP_BYTES};
 use super::cpu_integer_problem::{Problem, batches};
 use super::cpu_integer_tile::{self as tiles, Form, Tile};
-use crate::backends::cpu::schedule;
 use crate::backends::cpu::simd::Isa;
 use crate::device::{Device, DeviceInfo};
 use crate::hash::source_hash;
@@ -239,7 +238,7 @@ fn product(
         }
     });
     let tasks = plan.blocks.blocks * plan.chunks.blocks;
-    schedule::run_near(pool, threads, tasks, &|worker, task| {
+    pool.run_numbered(threads, tasks, &|worker, task| {
         job.block(task / plan.chunks.blocks, task % plan.chunks.blocks, worker);
     });
     Ok(())

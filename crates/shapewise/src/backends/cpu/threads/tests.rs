@@ -15,6 +15,56 @@ fn check(pool: &ThreadPool, threads: usize, tasks: usize) {
 }
 
 #[test]
+fn threads_have_numbers_of_their_own() {
+    for threads in [1, 2, 3, 65] {
+        let pool = ThreadPool::new(threads);
+        for tasks in [0, 1, 2, 3, 7, 200] {
+            let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+            let inside: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+            pool.run_numbered(threads, tasks, &|thread, index| {
+                assert_eq!(inside[thread].fetch_add(1, Ordering::SeqCst), 0, "two threads have one number");
+                counts[index].fetch_add(1, Ordering::Relaxed);
+                inside[thread].fetch_sub(1, Ordering::SeqCst);
+            });
+            let once = counts.iter().all(|count| count.load(Ordering::Relaxed) == 1);
+            assert!(once, "{threads} threads, {tasks} tasks");
+        }
+    }
+}
+
+#[test]
+fn threads_begin_with_the_share_that_they_had_before() {
+    let pool = ThreadPool::new(2);
+    let first: [AtomicUsize; 2] = std::array::from_fn(|_| AtomicUsize::new(usize::MAX));
+    for _ in 0..10 {
+        let met = AtomicUsize::new(0);
+        pool.run_numbered(2, 10, &|thread, index| {
+            if index == 0 || index == 5 {
+                // Nobody goes on before both have begun, so that no share is taken over.
+                met.fetch_add(1, Ordering::SeqCst);
+                while met.load(Ordering::SeqCst) < 2 {
+                    thread::yield_now();
+                }
+                first[usize::from(index == 5)].store(thread, Ordering::SeqCst);
+            }
+        });
+        assert_eq!(first.each_ref().map(|f| f.load(Ordering::SeqCst)), [0, 1]);
+    }
+}
+
+#[test]
+fn in_turn_every_task_runs_once() {
+    let pool = ThreadPool::new(2);
+    for tasks in [0, 1, 2, 100] {
+        let sum = AtomicUsize::new(0);
+        pool.run_in_turn(2, tasks, &|index| {
+            sum.fetch_add(index + 1, Ordering::Relaxed);
+        });
+        assert_eq!(sum.into_inner(), tasks * (tasks + 1) / 2);
+    }
+}
+
+#[test]
 fn runs_every_index_exactly_once() {
     for size in [0, 1, 2, 3, 7] {
         let pool = ThreadPool::new(size);
@@ -32,6 +82,11 @@ fn long_runs_take_several_rounds() {
     let pool = ThreadPool::new(2);
     for tasks in [ROUND - 1, ROUND, ROUND + 1, 2 * ROUND + 7] {
         check(&pool, 2, tasks);
+        let ran = AtomicUsize::new(0);
+        pool.run_in_turn(2, tasks, &|_| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(ran.into_inner(), tasks);
     }
 }
 
