@@ -22,8 +22,8 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use place::Place;
-pub(crate) use shares::share;
 use shares::Shares;
+pub(crate) use shares::share;
 
 /// How long an idle worker looks for the next job before it parks: about twice what waking a parked one costs on a
 /// virtual machine (50 µs), so that looking never costs much more than it saves.

@@ -10,8 +10,8 @@ use super::cpu_finish::activate_rows;
 use super::cpu_micro::{self as micro, Left, Packed, Right, Target, is_wide, wide_of, wide_shape};
 use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, wide_width};
-use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::backends::cpu::ThreadPool;
+use crate::backends::cpu::simd::{Isa, Lanes};
 use crate::ops::Activation;
 
 /// Sizes of the cache blocks and how many threads share them.

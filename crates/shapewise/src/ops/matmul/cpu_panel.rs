@@ -15,9 +15,9 @@ use super::cpu_micro::{self as micro, Copying, Left, Right, Target, is_wide, wid
 use super::cpu_pack::{PackPanels, Part};
 use super::cpu_problem::{Gemm, LanesTask, Real, Shared, Split, panel_width, wide_width};
 use super::cpu_tile::Copied;
+use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::real::prefetch;
 use crate::backends::cpu::simd::{Isa, Lanes};
-use crate::backends::cpu::ThreadPool;
 use crate::ops::Activation;
 
 /// Bytes of a cache line.
