@@ -75,6 +75,8 @@ struct Job<'a> {
     task: Numbered<'a>,
     first: usize,
     tasks: usize,
+    /// What each thread begins with, where tasks are not handed out one at a time; `tasks` then counts threads.
+    shares: Option<&'a Shares>,
 }
 
 /// The line that is written to announce a job; workers spin on its first word.
@@ -157,17 +159,16 @@ impl ThreadPool {
     /// The same with `task(thread, index)`: of the threads, numbered from the caller's zero, no two have one number.
     pub fn run_numbered(&self, threads: usize, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
         let participants = self.participants(threads, tasks);
-        match Shares::new(participants, tasks) {
-            Some(shares) if 1 < participants && participants < tasks => {
-                self.hand_out(participants, participants, &|thread, _| shares.work(thread, task));
-            }
-            _ => self.hand_out(participants, tasks, task),
-        }
+        let mut shares = Shares::none();
+        // Of two tasks the caller always has the first one; of more, workers would take any.
+        let shared = participants > 2 || 1 < participants && participants < tasks;
+        let shares = (shared && shares.deal(participants, tasks)).then_some(&shares);
+        self.hand_out(participants, tasks, task, shares);
     }
 
     /// The same with no shares: whoever is free takes the next task, the first one first.
     pub fn run_in_turn(&self, threads: usize, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        self.hand_out(self.participants(threads, tasks), tasks, &|_, index| task(index));
+        self.hand_out(self.participants(threads, tasks), tasks, &|_, index| task(index), None);
     }
 
     /// How many threads run so many tasks: the caller alone inside another task.
@@ -175,19 +176,23 @@ impl ThreadPool {
         if INSIDE.get() { 1 } else { threads.min(self.threads).min(tasks) }
     }
 
-    /// Hands tasks out one at a time.
-    fn hand_out(&self, participants: usize, tasks: usize, task: Numbered<'_>) {
+    /// Hands out tasks one at a time, or by shares.
+    fn hand_out(&self, participants: usize, tasks: usize, task: Numbered<'_>, shares: Option<&Shares>) {
         if participants <= 1 || self.busy.swap(true, Ordering::Acquire) {
             return (0..tasks).for_each(|index| task(0, index));
         }
         self.start_workers();
         INSIDE.set(true);
         let mut panic = None;
-        let mut first = 0;
-        while first < tasks && panic.is_none() {
-            let round = (tasks - first).min(ROUND);
-            panic = self.shared.run_round(participants, &Job { task, first, tasks: round });
-            first += round;
+        if shares.is_some() {
+            panic = self.shared.run_round(participants, &Job { task, first: 0, tasks: participants, shares });
+        } else {
+            let mut first = 0;
+            while first < tasks && panic.is_none() {
+                let round = (tasks - first).min(ROUND);
+                panic = self.shared.run_round(participants, &Job { task, first, tasks: round, shares: None });
+                first += round;
+            }
         }
         INSIDE.set(false);
         self.busy.store(false, Ordering::Release);
@@ -276,7 +281,13 @@ impl Shared {
             let mut next = Some(claimed);
             while let Some(index) = next {
                 finished += 1;
-                (job.task)(thread, job.first + index);
+                match job.shares {
+                    // Who is alone need not look what others have left, whose lines are in their caches.
+                    Some(shares) => shares.work(thread, job.task, || {
+                        self.completion.unfinished.load(Ordering::Relaxed) <= finished
+                    }),
+                    None => (job.task)(thread, job.first + index),
+                }
                 next = self.claim(generation).map(|open| job.tasks - open);
             }
         }));

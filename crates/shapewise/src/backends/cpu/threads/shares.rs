@@ -12,18 +12,30 @@ const MOST: usize = 64;
 pub(super) struct Shares(ArrayVec<Share, MOST>);
 
 impl Shares {
-    /// Neighbours for each thread; `None` for more threads or tasks than shares are made for.
-    pub fn new(threads: usize, tasks: usize) -> Option<Self> {
-        // Ranges are packed into words of two halves; no loop comes near that many tasks.
-        let fits = threads <= MOST && u32::try_from(tasks).is_ok();
-        fits.then(|| Self((0..threads).map(|thread| Share::new(share(thread, threads, tasks))).collect()))
+    /// No thread has anything.
+    #[inline]
+    pub const fn none() -> Self {
+        Self(ArrayVec::new_const())
     }
 
-    /// Runs `task(thread, index)` for a thread's own share, then for halves of whoever has most left.
-    pub fn work(&self, thread: usize, task: &(dyn Fn(usize, usize) + Sync)) {
+    /// Gives each thread neighbours, in place; not for more threads or tasks than shares are made for.
+    pub fn deal(&mut self, threads: usize, tasks: usize) -> bool {
+        // Ranges are packed into words of two halves; no loop comes near that many tasks.
+        let fits = threads <= MOST && u32::try_from(tasks).is_ok();
+        if fits {
+            self.0.extend((0..threads).map(|thread| Share::new(share(thread, threads, tasks))));
+        }
+        fits
+    }
+
+    /// Runs `task(thread, index)` for a thread's own share, then for halves of whoever has most left, unless all others are done.
+    pub fn work(&self, thread: usize, task: &(dyn Fn(usize, usize) + Sync), alone: impl Fn() -> bool) {
         loop {
             while let Some(index) = self.0[thread].next() {
                 task(thread, index);
+            }
+            if alone() {
+                return;
             }
             let richest = self.0.iter().max_by_key(|share| share.left());
             let Some(richest) = richest.filter(|share| share.left() > 0) else { return };
@@ -109,6 +121,6 @@ mod tests {
             });
             assert_eq!(last, tasks);
         }
-        assert!(Shares::new(MOST + 1, 1000).is_none() && Shares::new(2, 1 << 40).is_none());
+        assert!(!Shares::none().deal(MOST + 1, 1000) && !Shares::none().deal(2, 1 << 40));
     }
 }
