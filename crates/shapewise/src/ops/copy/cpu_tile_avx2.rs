@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256d, __m256i, _mm_loadu_pd, _mm_loadu_ps, _mm_loadu_si128, _mm_sfence,
-    _mm_storeu_si128, _mm_stream_si128, _mm_unpackhi_epi8, _mm_unpackhi_epi16, _mm_unpacklo_epi8,
+    __m128i, __m256, __m256d, __m256i, _mm_loadu_pd, _mm_loadu_ps, _mm_loadu_si128, _mm_setzero_si128,
+    _mm_sfence, _mm_storeu_si128, _mm_stream_si128, _mm_unpackhi_epi8, _mm_unpackhi_epi16, _mm_unpacklo_epi8,
     _mm_unpacklo_epi16, _mm256_castpd_si256, _mm256_castpd128_pd256, _mm256_castps_si256,
     _mm256_castps128_ps256, _mm256_insertf128_pd, _mm256_insertf128_ps, _mm256_setzero_si256,
     _mm256_shuffle_ps, _mm256_storeu_si256, _mm256_stream_si256, _mm256_unpackhi_pd, _mm256_unpackhi_ps,
@@ -201,9 +201,49 @@ unsafe fn tile_16(t: &Turn) {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn rows<const N: usize>(t: &Turn) -> [__m128i; N] {
-    let at = |row: usize| t.place.from.wrapping_offset(row as isize * t.from_step);
-    // SAFETY: the caller's promise.
-    std::array::from_fn(|row| unsafe { _mm_loadu_si128(at(row).cast()) })
+    let mut out = [_mm_setzero_si128(); N];
+    for (row, out) in out.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *out = unsafe { _mm_loadu_si128(t.place.from.wrapping_offset(row as isize * t.from_step).cast()) };
+    }
+    out
+}
+
+/// Writes the columns of a tile, 16 bytes each.
+///
+/// # Safety
+/// The tile has `N` rows of the output of at least 16 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn put_columns<const N: usize>(t: &Turn, columns: &[__m128i; N]) {
+    for (i, &v) in columns.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { _mm_storeu_si128(t.place.to.wrapping_offset(i as isize * t.to_step).cast(), v) };
+    }
+}
+
+/// Rows `i` and `i + 4` of elements of 2 bytes interleaved, which doubles what lies side by side.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn interleave_2(x: &[__m128i; 8]) -> [__m128i; 8] {
+    let mut out = *x;
+    for i in 0..4 {
+        out[2 * i] = _mm_unpacklo_epi16(x[i], x[i + 4]);
+        out[2 * i + 1] = _mm_unpackhi_epi16(x[i], x[i + 4]);
+    }
+    out
+}
+
+/// The same of rows `i` and `i + 8` of elements of 1 byte.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn interleave_1(x: &[__m128i; 16]) -> [__m128i; 16] {
+    let mut out = *x;
+    for i in 0..8 {
+        out[2 * i] = _mm_unpacklo_epi8(x[i], x[i + 8]);
+        out[2 * i + 1] = _mm_unpackhi_epi8(x[i], x[i + 8]);
+    }
+    out
 }
 
 /// # Safety
@@ -212,17 +252,9 @@ unsafe fn rows<const N: usize>(t: &Turn) -> [__m128i; N] {
 #[target_feature(enable = "avx2")]
 unsafe fn tile_2(t: &Turn) {
     // SAFETY: the caller's promise.
-    let x: [__m128i; 8] = unsafe { rows(t) };
-    // Three rounds: row i and row i + 4 interleaved, doubling what lies side by side.
-    let round = |x: [__m128i; 8]| -> [__m128i; 8] {
-        std::array::from_fn(|i| {
-            let (a, b) = (x[i / 2], x[i / 2 + 4]);
-            if i % 2 == 0 { _mm_unpacklo_epi16(a, b) } else { _mm_unpackhi_epi16(a, b) }
-        })
-    };
-    for (i, &v) in round(round(round(x))).iter().enumerate() {
-        // SAFETY: the tile's row of the output has 16 bytes.
-        unsafe { _mm_storeu_si128(t.place.to.wrapping_offset(i as isize * t.to_step).cast(), v) };
+    unsafe {
+        let x: [__m128i; 8] = rows(t);
+        put_columns(t, &interleave_2(&interleave_2(&interleave_2(&x))));
     }
 }
 
@@ -232,16 +264,8 @@ unsafe fn tile_2(t: &Turn) {
 #[target_feature(enable = "avx2")]
 unsafe fn tile_1(t: &Turn) {
     // SAFETY: the caller's promise.
-    let x: [__m128i; 16] = unsafe { rows(t) };
-    // Four rounds: row i and row i + 8 interleaved, doubling what lies side by side.
-    let round = |x: [__m128i; 16]| -> [__m128i; 16] {
-        std::array::from_fn(|i| {
-            let (a, b) = (x[i / 2], x[i / 2 + 8]);
-            if i % 2 == 0 { _mm_unpacklo_epi8(a, b) } else { _mm_unpackhi_epi8(a, b) }
-        })
-    };
-    for (i, &v) in round(round(round(round(x)))).iter().enumerate() {
-        // SAFETY: the tile's row of the output has 16 bytes.
-        unsafe { _mm_storeu_si128(t.place.to.wrapping_offset(i as isize * t.to_step).cast(), v) };
+    unsafe {
+        let x: [__m128i; 16] = rows(t);
+        put_columns(t, &interleave_1(&interleave_1(&interleave_1(&interleave_1(&x)))));
     }
 }
