@@ -3,11 +3,11 @@
 use arrayvec::ArrayVec;
 
 use crate::backends::cpu::Near;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Thin};
 use crate::ops::{ALIGNMENT, MAX_OPERANDS, Request};
 use crate::runtime::Runtime;
 use crate::selection::Entry;
-use crate::tensor::{DType, Layout, Tensor};
+use crate::tensor::{DType, Layout, Peeked, Tensor};
 
 /// An operation on tensors of fixed shapes, strides and types, with its kernel already chosen.
 ///
@@ -61,6 +61,33 @@ impl Prepared {
     /// Computes `output` from `inputs`, which look exactly like those it was prepared for.
     #[inline]
     pub fn run(&self, inputs: &[&Tensor], output: &mut Tensor) -> Result<()> {
+        let few = match *inputs {
+            [x] => output.peek_mut().and_then(|out| self.run_few([x.peek(), out])),
+            [x, y] => output.peek_mut().and_then(|out| self.run_few([x.peek(), y.peek(), out])),
+            _ => None,
+        };
+        match few {
+            Some(done) => Ok(done?),
+            None => self.run_any(inputs, output),
+        }
+    }
+
+    /// A call of few operands that look as expected, by the thread that made the first one: the addresses stay in registers.
+    #[inline(always)]
+    fn run_few<const N: usize>(&self, operands: [Peeked<'_>; N]) -> Option<Thin> {
+        let expected: &[Expected; N] = self.operands[..].try_into().ok()?;
+        let (mut pointers, mut fits, mut i) = ([std::ptr::null_mut(); N], true, 0);
+        while i < N {
+            pointers[i] = operands[i].first.wrapping_offset(expected[i].shift);
+            fits &= expected[i].fits(&operands[i], pointers[i]);
+            i += 1;
+        }
+        if fits { self.runtime.launch_short(&self.entry, pointers) } else { None }
+    }
+
+    /// Any call.
+    #[inline(never)]
+    fn run_any(&self, inputs: &[&Tensor], output: &mut Tensor) -> Result<()> {
         let Some((result, operands)) = self.operands.split_last().filter(|(_, o)| o.len() == inputs.len())
         else {
             return Err(self.miscounted(inputs.len()));
@@ -69,11 +96,11 @@ impl Prepared {
         let mut fits = true;
         for ((pointer, tensor), expected) in pointers.iter_mut().zip(inputs).zip(operands) {
             *pointer = tensor.view_first().cast_mut().wrapping_offset(expected.shift);
-            fits &= expected.fits(tensor, *pointer);
+            fits &= expected.fits(&tensor.peek(), *pointer);
         }
         let first = output.as_mut_ptr()?.wrapping_offset(result.shift);
         pointers[inputs.len()] = first;
-        if !fits || !result.fits(output, first) {
+        if !fits || !result.fits(&output.peek(), first) {
             return Err(self.misfit(inputs, output));
         }
         self.runtime.launch_prepared(&self.entry, &pointers[..=inputs.len()])
@@ -91,7 +118,7 @@ impl Prepared {
         let tensors = inputs.iter().copied().chain([output]);
         let mut misfits = tensors.zip(&self.operands).enumerate().filter_map(|(i, (tensor, expected))| {
             let first = tensor.view_first().cast_mut().wrapping_offset(expected.shift);
-            (!expected.fits(tensor, first)).then(|| expected.refuse(tensor, i))
+            (!expected.fits(&tensor.peek(), first)).then(|| expected.refuse(tensor, i))
         });
         misfits.next().unwrap_or_else(|| mismatch("an operand changed while it was looked at".into()))
     }
@@ -100,21 +127,19 @@ impl Prepared {
 impl Expected {
     /// Whether a tensor, whose element the kernel starts at is `start`, can be this operand.
     #[inline(always)]
-    fn fits(&self, tensor: &Tensor, start: *mut u8) -> bool {
-        let alike = if self.line.is_some() {
-            tensor.layout().as_line() == self.line && tensor.dtype() == self.dtype
-        } else {
-            self.looks_like(tensor)
+    fn fits(&self, tensor: &Peeked<'_>, start: *mut u8) -> bool {
+        let alike = match self.line {
+            Some(len) => tensor.layout.unlike_line(len) == 0 && tensor.dtype == self.dtype,
+            None => self.looks_like(tensor),
         };
         alike && start.addr() & self.low == 0
     }
 
     #[inline(never)]
-    fn looks_like(&self, tensor: &Tensor) -> bool {
-        let layout = tensor.layout();
-        tensor.dtype() == self.dtype
-            && layout.shape == self.layout.shape
-            && layout.strides == self.layout.strides
+    fn looks_like(&self, tensor: &Peeked<'_>) -> bool {
+        tensor.dtype == self.dtype
+            && tensor.layout.shape == self.layout.shape
+            && tensor.layout.strides == self.layout.strides
     }
 
     fn refuse(&self, tensor: &Tensor, i: usize) -> Error {
@@ -123,7 +148,7 @@ impl Expected {
             tensor.dtype(),
             tensor.layout().shape,
             tensor.layout().strides,
-            if self.looks_like(tensor) { " at an unaligned address" } else { "" },
+            if self.looks_like(&tensor.peek()) { " at an unaligned address" } else { "" },
             self.dtype,
             self.layout.shape,
             self.layout.strides,

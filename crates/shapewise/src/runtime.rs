@@ -1,16 +1,17 @@
 //! What a user holds: devices, kernels, and the way of one call.
 
+mod known;
+
 use std::fmt;
-use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPlan, MemoryPool, Near};
+use crate::backends::cpu::{CpuBackend, CpuDevice, MemoryPlan, MemoryPool};
 use crate::device::{Backend, BackendKind, Device, DeviceInfo};
-use crate::error::{Error, Result, Thin};
+use crate::error::{Error, Result};
 use crate::measure::{Recorded, Recorder};
 use crate::modelling::Training;
-use crate::ops::{Asked, Call, OperationKind, Request, Words, Workload};
+use crate::ops::{Asked, Call, OperationKind, Request, Workload};
 use crate::selection::{
     self, AdaptiveKernelSelector, Candidate, Entry, Explanation, KernelRegistry, Knowledge, LaunchFailure,
     Limits, Policy, ScoreWeights, SelectionAlgorithm,
@@ -312,59 +313,11 @@ impl Runtime {
         }
     }
 
-    /// Runs a request that is in the decision table, where only those are that were found to be right.
-    #[inline(always)]
-    pub(crate) fn execute_known(&self, key: &Words, pointers: &[*mut u8]) -> Option<Thin> {
-        // In the caller, where words that its compiler knows are hashed already.
-        let hash = key.finish();
-        self.execute_hashed(key, hash, pointers)
-    }
-
-    #[inline(never)]
-    fn execute_hashed(&self, key: &Words, hash: u64, pointers: &[*mut u8]) -> Option<Thin> {
-        if self.recorder.is_some() {
-            return None;
-        }
-        let generation = self.kernels().generation();
-        self.selector.table.with(key, hash, generation, |entry| self.run(entry, pointers))
-    }
-
-    /// Launches what an entry says; a few of the calls are timed.
-    #[inline(always)]
-    fn run(&self, entry: &Entry, pointers: &[*mut u8]) -> Thin {
-        let due = entry.watch.due();
-        match &entry.bound {
-            Some(bound) if !due => match selection::run_bound(bound, pointers) {
-                Ok(()) => Ok(()),
-                Err(failure) => self.recover_choice(entry, pointers, &failure),
-            },
-            _ => self.run_apart(entry, pointers, due),
-        }
-    }
-
-    /// The calls that are not as short as can be; apart, so that those which are save no registers for them.
-    #[inline(never)]
-    fn run_apart(&self, entry: &Entry, pointers: &[*mut u8], due: bool) -> Thin {
-        if due {
-            return self.run_watched(entry, pointers).map_err(Box::new);
-        }
-        match self.launch_choice(entry, pointers) {
-            Ok(()) => Ok(()),
-            Err(failure) => self.recover_choice(entry, pointers, &failure),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn recover_choice(&self, entry: &Entry, pointers: &[*mut u8], failure: &LaunchFailure) -> Thin {
-        self.recover(&entry.choice.candidate, entry, pointers, failure).map_err(Box::new)
-    }
-
     /// Launches what an entry chose, in the form that is ready for its workload if there is one.
     #[inline]
     fn launch_choice(&self, entry: &Entry, pointers: &[*mut u8]) -> Result<(), LaunchFailure> {
         match &entry.bound {
-            Some(bound) => selection::run_bound(bound, pointers),
+            Some(bound) => Ok(selection::run_bound(bound, pointers)?),
             None => self.launch(&entry.choice.candidate, &entry.workload, pointers),
         }
     }
@@ -456,19 +409,6 @@ impl Runtime {
     /// The entry for a workload, decided now if it was not before.
     pub(crate) fn entry(&self, workload: &Workload) -> Result<Arc<Entry>> {
         self.selector.entry(workload)
-    }
-
-    /// Launches a choice made earlier; one that has been replaced is looked up again first.
-    #[inline]
-    pub(crate) fn launch_prepared(&self, entry: &Near<Entry>, pointers: &[*mut u8]) -> Result<()> {
-        let generation = self.kernels().generation();
-        let run = |current: &Entry| current.is_current(generation).then(|| self.run(current, pointers));
-        if let Some(done) = entry.with(run) {
-            return Ok(done?);
-        }
-        let next = self.selector.entry(&entry.get().workload)?;
-        entry.set(Arc::clone(&next));
-        Ok(self.run(&next, pointers)?)
     }
 
     /// The slow path: a workload seen for the first time.

@@ -29,7 +29,7 @@ pub enum Activation {
 
 impl Activation {
     #[inline]
-    fn key(self) -> (u8, u32) {
+    pub(super) fn key(self) -> (u8, u32) {
         match self {
             Self::None => (0, 0),
             Self::Relu => (1, 0),

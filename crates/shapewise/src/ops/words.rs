@@ -6,9 +6,10 @@ use std::hash::{Hash, Hasher};
 
 use arrayvec::ArrayVec;
 
+use super::call::is_aligned;
 use super::elementwise::Program;
 use super::{MAX_OPERANDS, Operation, TensorDesc, Workload};
-use crate::tensor::{DType, MAX_RANK, Shape, Strides};
+use crate::tensor::{DType, MAX_RANK, Peeked, Shape, Strides};
 
 /// Words of an operand at most: type and rank, then size and stride of every axis.
 const OPERAND_WORDS: usize = 1 + 2 * MAX_RANK;
@@ -34,6 +35,12 @@ impl Flags {
     const IN_PLACE: u32 = 1;
     const OUTPUT: u32 = 2;
 
+    /// Together with the number of words.
+    #[inline(always)]
+    fn form(self, words: usize) -> u64 {
+        (words as u64) << 32 | u64::from(self.0)
+    }
+
     fn outputs(self) -> usize {
         (self.0 / Self::OUTPUT) as usize
     }
@@ -47,8 +54,34 @@ impl Flags {
 #[derive(PartialEq, Eq)]
 pub(crate) struct KeptWords {
     hash: u64,
+    form: u64,
+    /// The first words, in the place of which zeros stand where there are fewer.
+    first: [u64; SHORT],
+    rest: Box<[u64]>,
+}
+
+/// Words of a short key at most.
+const SHORT: usize = 8;
+
+/// The key of a usual call: so few words that they stay in registers, as many as its compiler knows.
+#[derive(Clone, Copy)]
+pub(crate) struct ShortWords<const N: usize> {
+    row: [u64; N],
     flags: Flags,
-    row: Box<[u64]>,
+}
+
+impl<const N: usize> ShortWords<N> {
+    /// Operation and operands, of which the last one is an output and no input's memory.
+    #[inline(always)]
+    pub fn new(row: [u64; N]) -> Self {
+        Self { row, flags: Flags(Flags::OUTPUT) }
+    }
+
+    /// The same key as one that any call has.
+    #[inline]
+    pub fn words(&self) -> Words {
+        Words { row: self.row.iter().copied().collect(), operands: 0, flags: self.flags }
+    }
 }
 
 impl Words {
@@ -63,6 +96,7 @@ impl Words {
     pub fn operation(&mut self, operation: &Operation) {
         match operation {
             Operation::Elementwise(program) => return self.program(program),
+            Operation::Matmul(attributes) => self.append(&[attributes.word()]),
             other => other.hash(self),
         }
         self.operands = self.row.len() as u32;
@@ -170,7 +204,15 @@ impl Words {
 
     /// The key and its hash, to be kept.
     pub fn keep(&self) -> KeptWords {
-        KeptWords { hash: self.finish(), flags: self.flags, row: self.row.as_slice().into() }
+        let (first, rest) = self.row.split_at(self.row.len().min(SHORT));
+        let mut kept = KeptWords {
+            hash: self.finish(),
+            form: self.flags.form(self.row.len()),
+            first: [0; SHORT],
+            rest: rest.into(),
+        };
+        kept.first[..first.len()].copy_from_slice(first);
+        kept
     }
 
     #[inline(always)]
@@ -184,6 +226,33 @@ impl Words {
 #[inline]
 fn header(dtype: DType, aligned: bool) -> u64 {
     dtype as u64 | u64::from(aligned) << 8
+}
+
+impl Peeked<'_> {
+    /// The operand's word, if one is enough.
+    #[inline(always)]
+    pub fn word(&self) -> Option<u64> {
+        Some(self.header() | Form::of(&self.layout.shape, &self.layout.strides)?)
+    }
+
+    /// The same of operands that are lines of neighbours, if all are and have one length.
+    #[inline(always)]
+    pub fn lines<const N: usize>(operands: [&Self; N]) -> Option<[u64; N]> {
+        let len = operands[0].layout.shape.first_or_zero();
+        let (mut unlike, mut words, mut i) = (len >> (2 * SIDE), [0; N], 0);
+        // One branch for all, which are foreseen either way.
+        while i < N {
+            unlike |= operands[i].layout.unlike_line(len);
+            words[i] = operands[i].header() | Form::LINE | (len as u64) << SIZES;
+            i += 1;
+        }
+        if unlike == 0 { Some(words) } else { None }
+    }
+
+    #[inline(always)]
+    fn header(&self) -> u64 {
+        header(self.dtype, is_aligned(self.first))
+    }
 }
 
 /// Where the sizes of an operand begin in its first word; its rank, if the sizes have words of their own.
@@ -244,42 +313,72 @@ impl KeptWords {
     }
 
     /// Whether this is the key of the same workload, given its hash.
-    #[inline]
+    #[inline(always)]
     pub fn is(&self, key: &Words, hash: u64) -> bool {
+        if self.hash != hash || self.form != key.flags.form(key.row.len()) {
+            return false;
+        }
         // Few words are compared before a call to compare memory would have begun.
-        let alike =
-            |row: &[u64]| self.row.len() == row.len() && self.row.iter().zip(row).all(|(a, b)| a == b);
-        self.hash == hash && self.flags == key.flags && alike(&key.row)
+        let (mut i, short) = (0, key.row.len().min(SHORT));
+        while i < short {
+            if self.first[i] != key.row[i] {
+                return false;
+            }
+            i += 1;
+        }
+        self.rest.is_empty() || self.rest[..] == key.row[SHORT..]
     }
+
+    /// The same for a short key.
+    #[inline(always)]
+    pub fn is_short<const N: usize>(&self, key: &ShortWords<N>) -> bool {
+        const { assert!(N <= SHORT) };
+        let mut differences = self.form ^ key.flags.form(N);
+        let mut i = 0;
+        while i < N {
+            differences |= self.first[i] ^ key.row[i];
+            i += 1;
+        }
+        differences == 0
+    }
+}
+
+/// Odd numbers without pattern: the first digits in binary of the square roots of 2, 3, 5, 7, 11, 13, 17 and 19.
+const ROOTS: [u64; 8] = [
+    0x6a09_e667_f3bc_c909,
+    0xbb67_ae85_84ca_a73b,
+    0x3c6e_f372_fe94_f82b,
+    0xa54f_f53a_5f1d_36f1,
+    0x510e_527f_ade6_82d1,
+    0x9b05_688c_2b3e_6c1f,
+    0x1f83_d9ab_fb41_bd6b,
+    0x5be0_cd19_137e_2179,
+];
+
+/// Sums of eight products that wait for nothing but their words, folded into one another. The upper bits are the good ones.
+#[inline(always)]
+fn hash(row: &[u64], flags: Flags) -> u64 {
+    let sum = |words: &[u64]| {
+        let (mut sum, mut i) = (0u64, 0);
+        while i < words.len() {
+            sum = sum.wrapping_add(words[i].wrapping_mul(ROOTS[i]));
+            i += 1;
+        }
+        sum
+    };
+    let mut state = flags.form(row.len()).wrapping_mul(ROOTS[0]);
+    let (eights, rest) = row.as_chunks::<8>();
+    for eight in eights {
+        state = (state ^ state >> 32).wrapping_mul(ROOTS[1]).wrapping_add(sum(eight));
+    }
+    (state ^ state >> 32).wrapping_mul(ROOTS[1]).wrapping_add(sum(rest))
 }
 
 /// Attributes write what they would be hashed by: that is all that tells them apart.
 impl Hasher for Words {
-    /// A product of 128 bits folded for every two words, in two chains that the CPU follows at once.
     #[inline(always)]
     fn finish(&self) -> u64 {
-        // The first digits of √2 and √3 in binary: odd, without pattern.
-        const ROOTS: [u64; 2] = [0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b];
-        let fold = |a: u64, b: u64| {
-            let product = u128::from(a) * u128::from(b);
-            product as u64 ^ (product >> 64) as u64
-        };
-        let [mut even, mut odd] = ROOTS;
-        let (fours, rest) = self.row.as_chunks::<4>();
-        for four in fours {
-            even = fold(even ^ four[0], ROOTS[1] ^ four[1]);
-            odd = fold(odd ^ four[2], ROOTS[0] ^ four[3]);
-        }
-        match *rest {
-            [a] => even = fold(even ^ a, ROOTS[1]),
-            [a, b] => even = fold(even ^ a, ROOTS[1] ^ b),
-            [a, b, c] => {
-                even = fold(even ^ a, ROOTS[1] ^ b);
-                odd = fold(odd ^ c, ROOTS[0]);
-            }
-            _ => {}
-        }
-        fold(even ^ u64::from(self.flags.0), odd ^ self.row.len() as u64)
+        hash(&self.row, self.flags)
     }
 
     fn write(&mut self, bytes: &[u8]) {

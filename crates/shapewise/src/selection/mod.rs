@@ -30,5 +30,5 @@ pub use selector::AdaptiveKernelSelector;
 pub(crate) use selector::Considered;
 pub use table::Choice;
 pub(crate) use table::{DecisionTable, Entry};
-pub(crate) use verify::{LaunchFailure, judge, run_bound, run_caught, verify};
+pub(crate) use verify::{LaunchFailure, Panic, judge, run_bound, run_caught, verify};
 pub(crate) use watch::Watch;

@@ -93,7 +93,7 @@ impl AdaptiveKernelSelector {
     #[inline]
     pub fn is_decided(&self, request: &Request<'_>) -> bool {
         let generation = self.knowledge.registry.generation();
-        let due = |entry: &Entry| std::hint::black_box(!entry.workload.operands().is_empty());
+        let due = |entry: &Arc<Entry>| std::hint::black_box(!entry.workload.operands().is_empty());
         self.table.with(&request.words, request.words.finish(), generation, due).is_some()
     }
 

@@ -2,13 +2,13 @@
 
 use std::array;
 use std::hash::Hasher;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::trials::Trials;
 use super::{Candidate, Watch};
-use crate::backends::cpu::Near;
-use crate::ops::{Bound, KeptWords, Words, Workload};
+use crate::backends::cpu::{Loan, Near};
+use crate::ops::{Bound, KeptWords, ShortWords, Words, Workload};
 use crate::tracking::History;
 
 /// Snapshots side by side, so that publishing copies only one of them.
@@ -74,8 +74,14 @@ impl Entry {
         })
     }
 
+    /// Whether it is that of a short key.
+    #[inline(always)]
+    pub fn is_of<const N: usize>(&self, key: &ShortWords<N>) -> bool {
+        self.key.is_short(key)
+    }
+
     /// Whether it still is what calls of this generation of the registry run.
-    #[inline]
+    #[inline(always)]
     pub fn is_current(&self, generation: u64) -> bool {
         self.generation == generation && !self.retired.load(Ordering::Relaxed)
     }
@@ -124,17 +130,18 @@ impl Drop for Entry {
 
 /// Open addressing over a power of two of slots; at most half of them are used.
 #[derive(Default)]
-struct Shard {
+pub(crate) struct Shard {
     slots: Box<[Option<Arc<Entry>>]>,
     len: usize,
 }
 
 impl Shard {
-    #[inline]
-    fn find(&self, key: &Words, hash: u64) -> Option<&Arc<Entry>> {
+    /// The entry of a key with this hash, if there is one.
+    #[inline(always)]
+    pub fn find(&self, key: &Words, hash: u64) -> Option<&Arc<Entry>> {
         // Without slots there is no mask, and the first look finds nothing.
         let mask = self.slots.len().wrapping_sub(1);
-        let mut i = hash as usize & mask;
+        let mut i = place(hash) & mask;
         while let Some(Some(entry)) = self.slots.get(i) {
             if entry.key.is(key, hash) {
                 return Some(entry);
@@ -161,7 +168,7 @@ impl Shard {
         let mut slots = vec![None; (entries.len() * 2).next_power_of_two()].into_boxed_slice();
         let (len, mask) = (entries.len(), slots.len() - 1);
         for entry in entries {
-            let mut i = entry.key.hash() as usize & mask;
+            let mut i = place(entry.key.hash()) & mask;
             while slots[i].is_some() {
                 i = (i + 1) & mask;
             }
@@ -171,20 +178,90 @@ impl Shard {
     }
 }
 
+/// Where in its shard a key with this hash is looked for: the upper bits choose the shard, those below them are next best.
+#[inline(always)]
+fn place(hash: u64) -> usize {
+    (hash >> 32) as usize
+}
+
+/// The entry that short calls of one kind found again and again: what a row of equal calls runs without looking it up. Exact, because its
+/// key is compared and it knows when another one has taken its place.
+#[derive(Default)]
+pub(crate) struct Latest {
+    near: OnceLock<Near<Entry>>,
+    /// The address of what `near` has.
+    held: AtomicUsize,
+    /// The address of what was found last, and how often in a row.
+    found: AtomicUsize,
+    times: AtomicU32,
+}
+
+/// Calls in a row that find the same entry before it is kept: replacing it takes longer than looking some up.
+const ROW: u32 = 16;
+
+impl Latest {
+    /// The entry, for the thread that asked first.
+    #[inline(always)]
+    pub fn lend(&self) -> Option<Loan<'_, Entry>> {
+        self.near.get()?.lend()
+    }
+
+    /// Counts a call that found an entry in the table.
+    pub fn note(&self, entry: &Arc<Entry>) {
+        let address = Arc::as_ptr(entry).addr();
+        if self.held.load(Ordering::Relaxed) == address {
+            return;
+        }
+        let same = self.found.load(Ordering::Relaxed) == address;
+        let times = if same { self.times.load(Ordering::Relaxed) + 1 } else { 1 };
+        self.found.store(address, Ordering::Relaxed);
+        self.times.store(times, Ordering::Relaxed);
+        if times >= ROW {
+            self.keep(entry);
+        }
+    }
+
+    #[cold]
+    fn keep(&self, entry: &Arc<Entry>) {
+        self.near.get_or_init(|| Near::new(Arc::clone(entry))).set(Arc::clone(entry));
+        self.held.store(Arc::as_ptr(entry).addr(), Ordering::Relaxed);
+    }
+
+    /// Lets go of an entry whose place another one has taken.
+    fn renew(&self, entry: &Arc<Entry>) {
+        if self.near.get().is_some_and(|near| near.get().retired.load(Ordering::Relaxed)) {
+            self.keep(entry);
+        }
+    }
+}
+
 /// Entries by workload.
-pub(crate) struct DecisionTable([Near<Shard>; SHARDS]);
+pub(crate) struct DecisionTable {
+    shards: [Near<Shard>; SHARDS],
+    latest: [Latest; SHARDS],
+}
 
 impl Default for DecisionTable {
     fn default() -> Self {
         let empty = Arc::new(Shard::default());
-        Self(array::from_fn(|_| Near::new(Arc::clone(&empty))))
+        Self {
+            shards: array::from_fn(|_| Near::new(Arc::clone(&empty))),
+            latest: array::from_fn(|_| Latest::default()),
+        }
     }
 }
 
 impl DecisionTable {
-    #[inline]
-    fn shard(&self, hash: u64) -> &Near<Shard> {
-        &self.0[(hash >> 58) as usize]
+    /// The part of the table where a key with this hash is.
+    #[inline(always)]
+    pub fn shard(&self, hash: u64) -> &Near<Shard> {
+        &self.shards[(hash >> 58) as usize]
+    }
+
+    /// What short calls of this kind found last; any number will do, the same for the same kind.
+    #[inline(always)]
+    pub fn latest(&self, kind: usize) -> &Latest {
+        &self.latest[kind % SHARDS]
     }
 
     /// Calls `found` with a workload's entry, by its key and the key's hash, if there is one of this generation.
@@ -194,7 +271,7 @@ impl DecisionTable {
         key: &Words,
         hash: u64,
         generation: u64,
-        found: impl FnOnce(&Entry) -> R,
+        found: impl FnOnce(&Arc<Entry>) -> R,
     ) -> Option<R> {
         self.shard(hash).with(|snapshot| {
             let entry = snapshot.find(key, hash)?;
@@ -213,17 +290,18 @@ impl DecisionTable {
     /// Publishes an entry in the place of its predecessor; entries of other generations in its shard are dropped.
     pub fn publish(&self, entry: &Arc<Entry>) {
         self.shard(entry.key.hash()).change(|old| old.with(entry));
+        self.latest.iter().for_each(|latest| latest.renew(entry));
     }
 
     /// Number of workloads decided.
     pub fn len(&self) -> usize {
-        self.0.iter().map(|shard| shard.get().len).sum()
+        self.shards.iter().map(|shard| shard.get().len).sum()
     }
 
     /// Every entry.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
         let all = |shard: &Near<Shard>| shard.get().slots.iter().flatten().cloned().collect::<Vec<_>>();
-        self.0.iter().flat_map(all).collect()
+        self.shards.iter().flat_map(all).collect()
     }
 }
 
@@ -275,5 +353,30 @@ mod tests {
         let total = |entry: &Entry| entry.executions().iter().map(|row| row.2).sum::<u64>();
         assert_eq!((total(&first), total(&second)), (3, 13));
         assert_eq!(first.running().0.parameters.threads(), 1, "the race is elsewhere");
+    }
+
+    #[test]
+    fn what_calls_find_again_and_again_is_kept_until_another_takes_its_place() {
+        let candidates = [made_up(1, 1e-3, 1.5), made_up(2, 1.1e-3, 1.5)];
+        let choice = |i: usize| Choice { candidate: Arc::new(candidates[i].clone()), reason: "leads".into() };
+        let workload = Arc::new(workload());
+        let entry = |i| Entry::new(Arc::clone(&workload), 0, choice(i), None, Arc::default(), false);
+        let (table, first, second) = (DecisionTable::default(), entry(0), entry(1));
+        table.publish(&first);
+        for _ in 0..ROW {
+            assert!(table.latest(0).lend().is_none(), "kept too early");
+            table.latest(0).note(&second);
+            table.latest(0).note(&first);
+        }
+        (0..ROW).for_each(|_| table.latest(0).note(&first));
+        let loan = table.latest(0).lend().expect("kept");
+        assert!(std::ptr::eq(loan.value(), Arc::as_ptr(&first)) && loan.value().is_current(0));
+        assert!(!loan.value().is_current(1), "of another generation");
+        table.publish(&second);
+        assert!(!loan.value().is_current(0), "its place is taken");
+        drop(loan);
+        assert_eq!(Arc::strong_count(&first), 1, "nothing holds it any more");
+        let loan = table.latest(0).lend().expect("kept");
+        assert!(std::ptr::eq(loan.value(), Arc::as_ptr(&second)) && loan.value().is_current(0));
     }
 }

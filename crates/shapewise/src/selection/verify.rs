@@ -113,11 +113,20 @@ pub(crate) fn run_caught(kernel: &KernelHandle, call: &mut Call<'_>) -> Result<(
     }
 }
 
-/// Launches what is bound to its workload; a panic becomes an error.
-#[inline]
-pub(crate) fn run_bound(bound: &Bound, pointers: &[*mut u8]) -> Result<(), LaunchFailure> {
+/// Launches what is bound to its workload.
+#[inline(always)]
+pub(crate) fn run_bound(bound: &Bound, pointers: &[*mut u8]) -> Result<(), Panic> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bound.run(pointers)))
-        .map_err(|panic| LaunchFailure::Panicked(panic_text(&*panic).to_owned()))
+}
+
+/// What a panic left.
+pub(crate) type Panic = Box<dyn Any + Send>;
+
+impl From<Panic> for LaunchFailure {
+    #[cold]
+    fn from(panic: Panic) -> Self {
+        Self::Panicked(panic_text(&*panic).to_owned())
+    }
 }
 
 /// What a panic said.

@@ -12,4 +12,5 @@ pub use dtype::{DType, Element};
 pub use layout::Layout;
 pub(crate) use layout::{count, in_order};
 pub use owned::Tensor;
+pub(crate) use view::Peeked;
 pub use view::{Output, TensorView, TensorViewMut};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::view::{checked_cast, expect};
+use super::view::{Peeked, checked_cast, element, expect};
 use super::{DType, Element, Layout, Shape, TensorView, TensorViewMut};
 use crate::backends::cpu::{HostBuffer, MemoryPool};
 use crate::error::{Error, Result};
@@ -127,15 +127,31 @@ impl Tensor {
     /// The address of element `[0, 0, …]`.
     #[inline]
     pub(crate) fn view_first(&self) -> *const u8 {
-        self.storage.bytes().as_ptr().wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size()))
+        element(self.storage.bytes().as_ptr().cast_mut(), self.dtype, &self.layout)
     }
 
     /// The address of element `[0, 0, …]`, for code outside Rust; an error while other tensors share the memory.
     #[inline]
     pub fn as_mut_ptr(&mut self) -> Result<*mut u8> {
         let Some(storage) = HostBuffer::sole(&mut self.storage) else { return Err(SHARED) };
-        let start = storage.bytes_mut().as_mut_ptr();
-        Ok(start.wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size())))
+        Ok(element(storage.bytes_mut().as_mut_ptr(), self.dtype, &self.layout))
+    }
+
+    /// What a short call looks at.
+    #[inline(always)]
+    pub(crate) fn peek(&self) -> Peeked<'_> {
+        Peeked { first: self.view_first().cast_mut(), dtype: self.dtype, layout: &self.layout }
+    }
+
+    /// The same of a result, unless other tensors share the memory.
+    #[inline(always)]
+    pub(crate) fn peek_mut(&mut self) -> Option<Peeked<'_>> {
+        let start = HostBuffer::sole(&mut self.storage)?.bytes_mut().as_mut_ptr();
+        Some(Peeked {
+            first: element(start, self.dtype, &self.layout),
+            dtype: self.dtype,
+            layout: &self.layout,
+        })
     }
 
     /// A borrowed view to be written; an error while other tensors share the memory.

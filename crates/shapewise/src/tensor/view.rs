@@ -175,7 +175,13 @@ impl<'a> TensorView<'a> {
     /// The first element's address; meaningless for an empty view.
     #[inline]
     pub(crate) fn first(&self) -> *const u8 {
-        self.bytes.as_ptr().wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size()))
+        element(self.bytes.as_ptr().cast_mut(), self.dtype, &self.layout)
+    }
+
+    /// What a short call looks at.
+    #[inline(always)]
+    pub(crate) fn peek(&self) -> Peeked<'_> {
+        Peeked { first: self.first().cast_mut(), dtype: self.dtype, layout: &self.layout }
     }
 
     /// The elements as a slice, if they are contiguous and of type `T`.
@@ -308,7 +314,7 @@ impl<'a> TensorViewMut<'a> {
     /// The first element's address; meaningless for an empty view.
     #[inline]
     pub(crate) fn first(&mut self) -> *mut u8 {
-        self.bytes.as_mut_ptr().wrapping_add(self.layout.offset.wrapping_mul(self.dtype.size()))
+        element(self.bytes.as_mut_ptr(), self.dtype, &self.layout)
     }
 }
 
@@ -360,16 +366,43 @@ impl<'a, T: Element> From<&'a [T]> for TensorView<'a> {
     }
 }
 
+/// The address of the first element.
+#[inline(always)]
+pub(super) fn element(bytes: *mut u8, dtype: DType, layout: &Layout) -> *mut u8 {
+    // Most begin with their memory, and a foreseen branch is quicker than a product.
+    if layout.offset == 0 { bytes } else { bytes.wrapping_add(layout.offset.wrapping_mul(dtype.size())) }
+}
+
+/// What a short call looks at instead of a view, which is larger.
+#[derive(Clone, Copy)]
+pub struct Peeked<'b> {
+    pub(crate) first: *mut u8,
+    pub(crate) dtype: DType,
+    pub(crate) layout: &'b Layout,
+}
+
 /// What a result can be written into.
 pub trait Output<'a> {
     /// The memory to write, or why it cannot be written.
     fn into_view_mut(self) -> Result<TensorViewMut<'a>>;
+
+    /// What can be seen without a view, if nothing but a layout that repeats elements stands against writing.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn peek(&mut self) -> Option<Peeked<'_>> {
+        None
+    }
 }
 
 impl<'a> Output<'a> for TensorViewMut<'a> {
     #[inline]
     fn into_view_mut(self) -> Result<TensorViewMut<'a>> {
         Ok(self)
+    }
+
+    #[inline(always)]
+    fn peek(&mut self) -> Option<Peeked<'_>> {
+        Some(Peeked { first: self.first(), dtype: self.dtype, layout: &self.layout })
     }
 }
 
@@ -378,6 +411,11 @@ impl<'a> Output<'a> for &'a mut Tensor {
     #[inline(always)]
     fn into_view_mut(self) -> Result<TensorViewMut<'a>> {
         self.view_mut()
+    }
+
+    #[inline(always)]
+    fn peek(&mut self) -> Option<Peeked<'_>> {
+        self.peek_mut()
     }
 }
 

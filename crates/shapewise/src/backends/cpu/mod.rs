@@ -20,7 +20,7 @@ mod value;
 
 pub use buffer::HostBuffer;
 pub use device::{CpuBackend, CpuDevice};
-pub(crate) use near::Near;
+pub(crate) use near::{Loan, Near};
 pub use operand::Operand;
 pub use pool::{ALIGNMENT, MemoryError, MemoryPlan, MemoryPool, MemoryStats, PooledBytes};
 pub use probe::Probe;

@@ -12,11 +12,14 @@ use arc_swap::ArcSwap;
 ///
 /// The first thread that looks keeps a reference of its own and renews it when it finds the value replaced, at its next look
 /// or at the end of this one. All others take a counted one each time.
+///
+/// Each fills a line of the cache, so that owners of several do not wait for each other.
+#[repr(align(64))]
 pub(crate) struct Near<T> {
     shared: ArcSwap<T>,
     /// Counts replacements.
     version: AtomicU64,
-    /// The number of the first reader; zero before there was one.
+    /// The number of the first reader; zero before there was one, [`LENT`] while its look is under way, so that `value` must stay.
     owner: AtomicU64,
     /// Only the owner touches it.
     own: UnsafeCell<Own<T>>,
@@ -25,9 +28,10 @@ pub(crate) struct Near<T> {
 struct Own<T> {
     value: Option<Arc<T>>,
     version: u64,
-    /// Whether a look is under way, so that `value` must stay.
-    lent: bool,
 }
+
+/// No thread has this number.
+const LENT: u64 = u64::MAX;
 
 // SAFETY: `own` is only touched by the thread whose number is `owner`, and what it holds may be shared and dropped anywhere.
 unsafe impl<T: Send + Sync> Sync for Near<T> {}
@@ -36,14 +40,17 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A number that no other thread has, had or will have; never zero.
-#[inline]
+/// A number that no other thread has, had or will have; neither zero nor [`LENT`].
+#[inline(always)]
 fn thread_number() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.get();
-    if number != 0 {
-        return number;
-    }
+    if number != 0 { number } else { new_number() }
+}
+
+#[cold]
+#[inline(never)]
+fn new_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     NUMBER.set(number);
     number
@@ -51,7 +58,7 @@ fn thread_number() -> u64 {
 
 impl<T> Near<T> {
     pub fn new(value: Arc<T>) -> Self {
-        let own = UnsafeCell::new(Own { value: None, version: 0, lent: false });
+        let own = UnsafeCell::new(Own { value: None, version: 0 });
         Self { shared: ArcSwap::new(value), version: AtomicU64::new(1), owner: AtomicU64::new(0), own }
     }
 
@@ -59,8 +66,7 @@ impl<T> Near<T> {
     #[inline]
     pub fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         match self.lend() {
-            // SAFETY: the owner's reference stays in its place until the loan ends.
-            Some(loan) => look(unsafe { &*loan.value }),
+            Some(loan) => look(loan.value()),
             None => look(&self.shared.load()),
         }
     }
@@ -82,30 +88,34 @@ impl<T> Near<T> {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The owner's reference, unless somebody else asks or the owner is looking already.
-    #[inline]
-    fn lend(&self) -> Option<Loan<'_, T>> {
-        let (me, owner) = (thread_number(), self.owner.load(Ordering::Relaxed));
-        let first = || self.owner.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if owner != me && (owner != 0 || !first()) {
+    /// The value as it is now by the owner's reference, unless somebody else asks or the owner is looking already.
+    #[inline(always)]
+    pub fn lend(&self) -> Option<Loan<'_, T>> {
+        let (owner, now) = (thread_number(), self.owner.load(Ordering::Relaxed));
+        if now != owner && (now != 0 || !self.claim(owner)) {
             return None;
         }
-        // SAFETY: this thread is the owner, and no reference to `own` outlives a statement here or in `Loan::drop`.
+        // SAFETY: this thread is the owner and not looking, and no reference to `own` outlives a statement here or in `Loan::drop`.
         unsafe {
-            if (*self.own.get()).lent {
-                return None;
-            }
             self.renew();
-            (*self.own.get()).lent = true;
-            (*self.own.get()).value.as_ref().map(|value| Loan { value: Arc::as_ptr(value), from: self })
+            let value = Arc::as_ptr((*self.own.get()).value.as_ref()?);
+            self.owner.store(LENT, Ordering::Relaxed);
+            Some(Loan { value, owner, from: self })
         }
+    }
+
+    /// Makes this thread the owner if there is none yet; tells whether it is.
+    #[cold]
+    #[inline(never)]
+    fn claim(&self, owner: u64) -> bool {
+        self.owner.compare_exchange(0, owner, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Brings the owner's reference up to date.
     ///
     /// # Safety
     /// The calling thread is the owner, and nothing is lent.
-    #[inline]
+    #[inline(always)]
     unsafe fn renew(&self) {
         let version = self.version.load(Ordering::Acquire);
         // SAFETY: the caller's promise.
@@ -134,17 +144,27 @@ impl<T> Near<T> {
 }
 
 /// The owner's look at its reference.
-struct Loan<'a, T> {
+pub(crate) struct Loan<'a, T> {
     value: *const T,
+    owner: u64,
     from: &'a Near<T>,
 }
 
+impl<T> Loan<'_, T> {
+    /// What is looked at.
+    #[inline(always)]
+    pub fn value(&self) -> &T {
+        // SAFETY: the owner's reference stays in its place until the loan ends.
+        unsafe { &*self.value }
+    }
+}
+
 impl<T> Drop for Loan<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: loans are only made by the owner and stay on its stack; this one ends, and its value is not read again.
         unsafe {
-            (*self.from.own.get()).lent = false;
+            self.from.owner.store(self.owner, Ordering::Relaxed);
             self.from.renew();
         }
     }

@@ -312,16 +312,14 @@ impl<T: LineElement> OneLine<T> {
         let (length, output) = (self.length, usize::from(self.output));
         // A program may have inputs that it does not use.
         match self.places.map(|place| place.map(usize::from)) {
-            [Some(0), None, None] if output == 1 => Bound::new(move |pointers| {
-                let [x, out] = pointers else { return miscounted(pointers) };
+            [Some(0), None, None] if output == 1 => {
                 // SAFETY: as in `run`.
-                unsafe { work(x.cast(), x.cast(), out.cast(), length) }
-            }),
-            [Some(0), Some(1), None] if output == 2 => Bound::new(move |pointers| {
-                let [x, y, out] = pointers else { return miscounted(pointers) };
+                Bound::short(move |x, _, out| unsafe { work(x.cast(), x.cast(), out.cast(), length) })
+            }
+            [Some(0), Some(1), None] if output == 2 => {
                 // SAFETY: as in `run`.
-                unsafe { work(x.cast(), y.cast(), out.cast(), length) }
-            }),
+                Bound::short(move |x, y, out| unsafe { work(x.cast(), y.cast(), out.cast(), length) })
+            }
             places => Bound::new(move |pointers| {
                 let [x, y, _] = places.map(|place| pointers[place.unwrap_or_default()]);
                 // SAFETY: as in `run`.
@@ -352,11 +350,6 @@ impl<T: LineElement> OneLine<T> {
         // output overlaps inputs only exactly.
         unsafe { (self.work)(self.isa, &lines) };
     }
-}
-
-#[cold]
-fn miscounted(pointers: &[*mut u8]) {
-    unreachable!("{} addresses were given for the operands of the workload", pointers.len());
 }
 
 /// A closure over the operands' addresses.

@@ -14,6 +14,7 @@ mod function;
 mod grid;
 mod plan;
 mod program;
+mod short;
 mod value;
 #[cfg(feature = "webgpu")]
 pub mod webgpu;
@@ -87,10 +88,24 @@ impl Runtime {
         inputs: &[TensorView<'a>],
         out: impl Output<'a>,
     ) -> Result<()> {
-        self.compute_into(program, inputs, out.into_view_mut()?)
+        let mut out = out;
+        match self.short_chain(program, inputs, out.peek()) {
+            Some(done) => Ok(done?),
+            None => self.compute_into(program, inputs, out.into_view_mut()?),
+        }
     }
 
-    /// Melts into calls of a known program, so that the words it is looked up by are known to the compiler, and views need not move.
+    /// Any call of a known function.
+    #[inline(never)]
+    fn compute_views<'a>(
+        &self,
+        program: &Program,
+        inputs: &[TensorView<'a>],
+        out: TensorViewMut<'a>,
+    ) -> Result<()> {
+        self.compute_into(program, inputs, out)
+    }
+
     #[inline(always)]
     fn compute_into<'a>(
         &self,
@@ -258,7 +273,11 @@ macro_rules! binary {
                 out: impl Output<'a>,
             ) -> Result<()> {
                 let program = const { &Program::single(Function::$function, &[]) };
-                self.compute_into(program, &[a.into(), b.into()], out.into_view_mut()?)
+                let (a, b, mut out) = (a.into(), b.into(), out);
+                match self.short_binary(program, a.peek(), b.peek(), out.peek()) {
+                    Some(done) => Ok(done?),
+                    None => self.compute_views(program, &[a, b], out.into_view_mut()?),
+                }
             }
 
             /// The same with the first operand overwritten by the result.
@@ -329,7 +348,11 @@ macro_rules! unary {
             /// The same into a given output.
             pub fn $into<'a>(&self, a: impl Into<TensorView<'a>>, out: impl Output<'a>) -> Result<()> {
                 let program = const { &Program::single(Function::$function, &[]) };
-                self.compute_into(program, &[a.into()], out.into_view_mut()?)
+                let (a, mut out) = (a.into(), out);
+                match self.short_unary(program, a.peek(), out.peek()) {
+                    Some(done) => Ok(done?),
+                    None => self.compute_views(program, &[a], out.into_view_mut()?),
+                }
             }
 
             /// The same with the operand overwritten by the result.

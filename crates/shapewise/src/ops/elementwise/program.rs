@@ -219,10 +219,10 @@ impl PartialEq for Program {
 
 impl Eq for Program {}
 
-impl Hash for Step {
-    /// Function and arguments share a word.
+impl Step {
+    /// Function and arguments in one word.
     #[inline(always)]
-    fn hash<H: Hasher>(&self, state: &mut H) {
+    fn word(self) -> u64 {
         let source = |source: Source| match source {
             Source::Input(i) => u64::from(i),
             Source::Step(i) => 1 << 8 | u64::from(i),
@@ -231,7 +231,7 @@ impl Hash for Step {
         let [a, b, c] = self.arguments.map(source);
         let mut function = Packed(0);
         self.function.hash(&mut function);
-        state.write_u64(a | b << 16 | c << 32 | function.0 << 48);
+        a | b << 16 | c << 32 | function.0 << 48
     }
 }
 
@@ -256,14 +256,43 @@ impl Hasher for Packed {
     }
 }
 
+impl Program {
+    #[inline(always)]
+    fn counts(&self) -> u64 {
+        let counts = u64::from(self.inputs) | u64::from(self.len) << 8 | u64::from(self.constants) << 16;
+        Self::MARK | counts
+    }
+
+    /// What a program of one function without constants is hashed by.
+    #[inline(always)]
+    pub(super) fn short_words(&self) -> [u64; 2] {
+        debug_assert!(self.len == 1 && self.constants == 0);
+        [self.counts(), self.steps[0].word()]
+    }
+
+    /// The same for two functions of two inputs; `None` for other programs.
+    #[inline(always)]
+    pub(super) fn chain_words(&self) -> Option<[u64; 3]> {
+        let counts = self.counts();
+        let chain = counts == Self::MARK | 2 | 2 << 8;
+        if chain { Some([counts, self.steps[0].word(), self.steps[1].word()]) } else { None }
+    }
+
+    /// A number of its last function, another one for chains; below that of products.
+    #[inline(always)]
+    pub(super) fn kind(&self) -> usize {
+        let (single, last) = (self.len == 1, self.steps[usize::from(self.len != 1)]);
+        (last.word() >> 48 & 31) as usize | if single { 0 } else { 32 }
+    }
+}
+
 impl Hash for Program {
     /// Melts into its callers: the words of a program that the compiler knows are then constants.
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let counts = u64::from(self.inputs) | u64::from(self.len) << 8 | u64::from(self.constants) << 16;
-        state.write_u64(Self::MARK | counts);
+        state.write_u64(self.counts());
         for step in self.steps() {
-            step.hash(state);
+            state.write_u64(step.word());
         }
         for &bits in self.constant_bits() {
             state.write_u64(bits);
@@ -474,14 +503,11 @@ impl<'b> ops::Neg for Expr<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::Words;
 
     #[test]
     fn every_step_has_a_word_of_its_own() {
         let word = |function: Function, last: Source| {
-            let mut hasher = Words::new();
-            Step { function, arguments: [Source::Input(0), Source::Input(1), last] }.hash(&mut hasher);
-            hasher.finish()
+            Step { function, arguments: [Source::Input(0), Source::Input(1), last] }.word()
         };
         let mut words: Vec<u64> =
             DType::ALL.iter().map(|&to| word(Function::Cast(to), Source::Input(0))).collect();

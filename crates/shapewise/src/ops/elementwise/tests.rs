@@ -105,3 +105,43 @@ fn calls_that_are_known_do_not_let_wrong_ones_through() {
         assert_eq!(out.to_vec::<f32>().unwrap(), [2.0; 6]);
     }
 }
+
+#[test]
+fn rows_of_equal_calls_do_not_let_wrong_ones_through() {
+    let rt = runtime();
+    let (x, y, short) = (tensor(&[1.0; 6], &[6]), tensor(&[-2.0; 6], &[6]), tensor(&[3.0; 5], &[5]));
+    let double = Tensor::from_slice(&[1.0f64; 6], &[6]).unwrap();
+    let far = tensor(&[1.0; 12], &[12]).slice(0, 0, 12, 2).unwrap();
+    let later = tensor(&[4.0; 7], &[7]).slice(0, 1, 7, 1).unwrap();
+    let fused = Program::build(2, |x| (x[0] + x[1]).relu()).unwrap();
+    let turned = Program::build(2, |x| (x[1] - x[0]).relu()).unwrap();
+    let mut out = Tensor::zeros(&[6], DType::F32).unwrap();
+    let mut expect = |rt: &Runtime, call: &dyn Fn(&Runtime, &mut Tensor) -> Result<()>, result: f32| {
+        call(rt, &mut out).unwrap();
+        assert_eq!(out.to_vec::<f32>().unwrap(), [result; 6]);
+    };
+    for round in 0..100 {
+        expect(&rt, &|rt, out| rt.add_into(&x, &y, out), -1.0);
+        expect(&rt, &|rt, out| rt.mul_into(&x, &y, out), -2.0);
+        expect(&rt, &|rt, out| rt.relu_into(&y, out), 0.0);
+        expect(&rt, &|rt, out| rt.elementwise_into(&fused, &[x.view(), y.view()], out), 0.0);
+        if round % 40 < 30 {
+            continue;
+        }
+        expect(&rt, &|rt, out| rt.add_into(&later, &y, out), 2.0);
+        expect(&rt, &|rt, out| rt.add_into(&far, &y, out), -1.0);
+        expect(&rt, &|rt, out| rt.add_into(&x, &x, out.view_mut()?), 2.0);
+        expect(&rt, &|rt, out| rt.elementwise_into(&turned, &[y.view(), x.view()], out), 3.0);
+        for wrong in [&short, &double] {
+            assert!(rt.add_into(&x, wrong, &mut Tensor::zeros(&[6], DType::F32).unwrap()).is_err());
+            assert!(rt.add_into(&x, &y, &mut wrong.deep_clone().unwrap()).is_err());
+            assert!(rt.relu_into(&y, &mut wrong.deep_clone().unwrap()).is_err());
+        }
+        let mut shared = Tensor::zeros(&[6], DType::F32).unwrap();
+        let other = shared.clone();
+        assert!(rt.add_into(&x, &y, &mut shared).is_err());
+        drop(other);
+        assert_eq!(rt.workloads(|rt| rt.add_into(&x, &y, &mut shared)).unwrap().len(), 1);
+        assert_eq!(shared.to_vec::<f32>().unwrap(), [0.0; 6], "only asked for");
+    }
+}

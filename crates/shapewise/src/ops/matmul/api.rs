@@ -1,9 +1,9 @@
 //! The calls: `rt.matmul(&a, &b)`, into a given output, and with bias and activation.
 
 use super::MatmulAttributes;
-use crate::error::{Error, Result};
-use crate::ops::{Activation, Asked, Operation, Request};
-use crate::tensor::{DType, Layout, Output, Shape, Strides, Tensor, TensorView, TensorViewMut};
+use crate::error::{Error, Result, Thin};
+use crate::ops::{Activation, Asked, Operation, Request, ShortWords};
+use crate::tensor::{DType, Layout, Output, Peeked, Shape, Strides, Tensor, TensorView, TensorViewMut};
 use crate::{Prepared, Runtime};
 
 /// What is added and applied to a product before it is written, in the same pass.
@@ -38,7 +38,6 @@ impl<'a> Fused<'a> {
     /// The same without a copy where nothing is fused.
     #[inline]
     fn asked(&self) -> Asked<'static> {
-        const PLAIN: MatmulAttributes = MatmulAttributes { bias: false, activation: Activation::None };
         match (&self.bias, self.activation) {
             (None, Activation::None) => Asked::Lent(const { &Operation::Matmul(PLAIN) }),
             _ => Asked::Own(self.operation()),
@@ -59,6 +58,12 @@ impl<'a> Fused<'a> {
         self
     }
 }
+
+/// What short calls of products are known by.
+const KIND: usize = 63;
+
+/// Nothing fused.
+const PLAIN: MatmulAttributes = MatmulAttributes { bias: false, activation: Activation::None };
 
 impl Runtime {
     /// The matrix product by numpy's rules: vectors are rows on the left and columns on the right, leading axes are
@@ -84,7 +89,21 @@ impl Runtime {
         b: impl Into<TensorView<'a>>,
         out: impl Output<'a>,
     ) -> Result<()> {
-        self.matmul_fused_into(a, b, Fused::new(), out)
+        let (a, b, mut out) = (a.into(), b.into(), out);
+        match self.short_product(a.peek(), b.peek(), out.peek()) {
+            Some(done) => Ok(done?),
+            None => self.matmul_views(&a, &b, &Fused::new(), &mut out.into_view_mut()?),
+        }
+    }
+
+    /// A plain product of matrices that lie without gaps, if it is in the table, where only those are that were found to be right. It
+    /// melts into the call, and views are not made for it: short calls feel every word that goes through memory.
+    #[inline(always)]
+    fn short_product(&self, a: Peeked<'_>, b: Peeked<'_>, out: Option<Peeked<'_>>) -> Option<Thin> {
+        let out = out?;
+        let matrices = [&a, &b, &out].iter().all(|operand| operand.layout.shape.len() == 2);
+        let key = ShortWords::new([PLAIN.word(), a.word()?, b.word()?, out.word()?]);
+        if matrices { self.execute_short(KIND, key, [a.first, b.first, out.first]) } else { None }
     }
 
     /// The matrix product with bias and activation in the same pass.

@@ -4,8 +4,9 @@
 use super::cpu_batch::Products;
 use super::cpu_micro::wide_shape;
 use super::cpu_problem::{Epilogue, Gemm, Real, Shared, Split};
+use super::cpu_short::ShortProduct;
 use super::plan::{Algorithm, Blocks, Plan, Sizes, blocks_around};
-use super::{cost, cpu_batch, cpu_packed, cpu_panel, cpu_small, cpu_split_k};
+use super::{cost, cpu_batch, cpu_packed, cpu_panel, cpu_short, cpu_small, cpu_split_k};
 use crate::backends::cpu::ThreadPool;
 use crate::backends::cpu::simd::Isa;
 use crate::device::{Device, DeviceInfo};
@@ -100,6 +101,7 @@ impl Kernel for Compute {
             Algorithm::Small => {
                 source_hash!(
                     "cpu_small.rs",
+                    "cpu_short.rs",
                     "cpu_pack.rs",
                     "cpu_kernels.rs",
                     "cpu_problem.rs",
@@ -201,8 +203,11 @@ impl Kernel for Compute {
 }
 
 /// A small product on one thread that needs no preparation.
-fn bind<T: Real + Element>(isa: Isa, workload: &Workload) -> Option<Bound> {
+fn bind<T: ShortProduct + Element>(isa: Isa, workload: &Workload) -> Option<Bound> {
     let product = cpu_batch::Unplaced::<T>::of(workload).filter(|product| product.first().is_ready())?;
+    if let Some(short) = cpu_short::bind(product.first(), isa) {
+        return Some(short);
+    }
     let run = cpu_small::Alone::new(product.first(), isa);
     Some(Bound::new(move |pointers| {
         // SAFETY: the call's operands are valid, and the constraints let no empty product through.

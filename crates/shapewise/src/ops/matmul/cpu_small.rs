@@ -74,15 +74,15 @@ fn apart<T>(g: &Gemm<T>, size: usize) -> usize {
 
 /// The tiles of a product that is only written, in whole panels or a few whole vectors of columns, and few steps.
 #[derive(Clone, Copy)]
-struct Tiling {
-    vectors: usize,
-    across: usize,
-    rows: Split,
+pub(super) struct Tiling {
+    pub vectors: usize,
+    pub across: usize,
+    pub rows: Split,
 }
 
 impl Tiling {
     /// The tiles of a product; `None` if it is another one.
-    fn of<T: Real>(g: &Gemm<T>, isa: Isa) -> Option<Self> {
+    pub fn of<T: Real>(g: &Gemm<T>, isa: Isa) -> Option<Self> {
         let (bytes, width) = (isa.register_bytes(), wide_width::<T>(isa));
         let lanes = bytes / size_of::<T>();
         let whole = g.n.is_multiple_of(width) || (lanes..width).contains(&g.n) && g.n.is_multiple_of(lanes);

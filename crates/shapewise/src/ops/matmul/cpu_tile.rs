@@ -231,6 +231,24 @@ pub(super) unsafe fn tiles<
     }
 }
 
+/// Computes tiles of whole vectors that are only written, melted into the caller.
+///
+/// # Safety
+/// Operands and target are valid for all rows and steps of the grid.
+#[inline(always)]
+pub(super) unsafe fn plain_tiles<T: Float, S: Lanes<T>, A: Access, const R: usize, const V: usize>(
+    s: S,
+    grid: Grid,
+    k: usize,
+    left: Left<T>,
+    right: Right<T>,
+    c: *mut T,
+    rs: isize,
+) {
+    let (columns, write, copied, access) = (V * S::LANES, Write::Store, Copied::NONE, PhantomData);
+    Tiles::<T, A, false, R, V> { grid, k, left, right, c, rs, columns, write, copied, access }.run(s);
+}
+
 /// Computes the sums of one tile.
 #[inline(always)]
 pub(super) unsafe fn spilled<

@@ -19,6 +19,7 @@ mod cpu_panels;
 mod cpu_prepacked;
 pub(super) mod cpu_problem;
 mod cpu_reference;
+mod cpu_short;
 mod cpu_small;
 mod cpu_split_k;
 mod cpu_stored;
@@ -50,6 +51,18 @@ pub struct MatmulAttributes {
     pub bias: bool,
     /// The function applied to the result.
     pub activation: Activation,
+}
+
+impl MatmulAttributes {
+    /// Part of the word that a product is looked up by, which no number of an operation has and no element-wise program.
+    const MARK: u64 = 1 << 62;
+
+    /// All of it in one word, different for different attributes.
+    #[inline(always)]
+    pub(super) fn word(&self) -> u64 {
+        let (which, slope) = self.activation.key();
+        Self::MARK | u64::from(self.bias) << 40 | u64::from(which) << 32 | u64::from(slope)
+    }
 }
 
 impl fmt::Display for MatmulAttributes {

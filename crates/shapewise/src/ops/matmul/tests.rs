@@ -393,3 +393,25 @@ fn calls_that_are_known_do_not_let_wrong_ones_through() {
         assert!(rt.matmul_fused_into(&f32s(4, 6), &f32s(6, 4), fused, &mut f32s(4, 4)).is_err());
     }
 }
+
+#[test]
+fn rows_of_equal_products_do_not_let_wrong_ones_through() {
+    let rt = runtime(1);
+    let values = |n: usize| (0..n).map(|i| i as f32).collect::<Vec<_>>();
+    let (a, b) =
+        (Tensor::from_vec(values(6), &[2, 3]).unwrap(), Tensor::from_vec(values(6), &[3, 2]).unwrap());
+    let turned = Tensor::from_vec(values(6), &[2, 3]).unwrap().transpose();
+    let mut out = Tensor::zeros(&[2, 2], DType::F32).unwrap();
+    for round in 0..100 {
+        rt.matmul_into(&a, &b, &mut out).unwrap();
+        assert_eq!(out.to_vec::<f32>().unwrap(), [10.0, 13.0, 28.0, 40.0]);
+        if round % 40 < 30 {
+            continue;
+        }
+        rt.matmul_into(&a, &turned, &mut out).unwrap();
+        assert_eq!(out.to_vec::<f32>().unwrap(), [5.0, 14.0, 14.0, 50.0]);
+        assert!(rt.matmul_into(&a, &a, &mut out).is_err());
+        assert!(rt.matmul_into(&a, &b, &mut Tensor::zeros(&[4], DType::F32).unwrap()).is_err());
+        assert!(rt.matmul_into(&a, &b, &mut Tensor::zeros(&[2, 2], DType::F64).unwrap()).is_err());
+    }
+}
