@@ -4,6 +4,7 @@
 //! then the threads take chunks of columns, pack their panels and run matmul's tiles over them.
 #![allow(unsafe_code)]
 #![allow(clippy::inline_always)] // everything here must melt into a function compiled for the instruction set
+#![allow(clippy::needless_range_loop)] // vectors of a panel and their places at once
 
 use std::ops::Range;
 
@@ -154,6 +155,7 @@ struct Run {
 
 /// The widest panel: four vectors of sixteen lanes.
 const MOST_COLUMNS: usize = 64;
+const MOST_VECTORS: usize = 4;
 
 impl<W: Computed> LanesTask<W> for Chunk<'_, W> {
     #[inline(always)]
@@ -229,14 +231,19 @@ impl<W: Computed> Chunk<'_, W> {
         let runs = runs(self.g, self.frame, panel * self.cut.width, self.cut.width);
         let mut to = to;
         let vectors = const { wide_of::<W, S>().1 };
-        if let [Run { from, len, .. }] = runs[..]
-            && len == vectors * S::LANES
-        {
-            let image = self.image.wrapping_add(from);
+        let whole = runs.iter().all(|run| run.len.is_multiple_of(S::LANES));
+        if whole && runs.iter().map(|run| run.len).sum::<usize>() == vectors * S::LANES {
+            // Each vector of the panel has a place of its own in the frame: no loops over runs of unknown length.
+            let mut from = [self.image; MOST_VECTORS];
+            for run in &runs {
+                for i in (0..run.len).step_by(S::LANES) {
+                    from[(run.to + i) / S::LANES] = self.image.wrapping_add(run.from + i);
+                }
+            }
             for &offset in offsets {
                 for i in 0..vectors {
-                    // SAFETY: so many vectors of the row, and of the panel.
-                    unsafe { s.store(to.add(i * S::LANES), s.load(image.add(offset + i * S::LANES))) };
+                    // SAFETY: so many vectors of the rows, and of the panel.
+                    unsafe { s.store(to.add(i * S::LANES), s.load(from[i].add(offset))) };
                 }
                 to = to.wrapping_add(self.cut.width);
             }

@@ -66,14 +66,21 @@ fn streams(workload: &Workload, geometry: &Geometry, plan: &Plan, device: &Devic
         && device.caches.l2.is_some_and(|l2| workload.bytes() > l2)
 }
 
-/// The values of the knob that calls try, the one that is taken until times are known first. Lines that fill half of the last cache,
-/// which others use too, only go past it: through it they took a quarter longer, and so would every call that tries. The pieces of a
-/// matrix took longer past the caches on one machine and a fifth less on another.
-fn stream_values(workload: &Workload, plan: &Plan, device: &DeviceInfo) -> &'static [u32] {
-    let fill = |cache: Option<usize>| cache.is_some_and(|bytes| workload.bytes() >= bytes / 2);
-    match (plan, device.caches.l3) {
-        (Plan::Along(_), Some(l3)) if fill(Some(l3)) => &[1],
-        (Plan::Along(_), None) if fill(device.caches.l2) => &[1, 0],
+/// The values of the knob that calls on so many threads try, the one that is taken until times are known first. Lines that fill half of the
+/// last cache, which others use too, go past it: through it one thread took up to a quarter longer, and so would every call that tries.
+/// Several threads wait for memory sooner: where the cache holds all lines, two took up to a quarter less through it on one machine. The
+/// pieces of a matrix took longer past the caches on one machine and a fifth less on another.
+fn stream_values(workload: &Workload, plan: &Plan, device: &DeviceInfo, threads: usize) -> &'static [u32] {
+    let bytes = workload.bytes();
+    match (plan, device.caches.l3, device.caches.l2) {
+        (Plan::Along(_), Some(l3), _) if bytes >= l3 / 2 => {
+            if threads > 1 && bytes < l3 {
+                &[1, 0]
+            } else {
+                &[1]
+            }
+        }
+        (Plan::Along(_), None, Some(l2)) if bytes >= l2 / 2 => &[1, 0],
         _ => &[0, 1],
     }
 }
@@ -124,11 +131,11 @@ impl Kernel for Stockham {
     }
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        self.points(workload, device, |plan| stream_values(workload, plan, device))
+        self.points(workload, device, |plan, threads| stream_values(workload, plan, device, threads))
     }
 
     fn tuning_space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        self.points(workload, device, |_| &[0, 1])
+        self.points(workload, device, |_, _| &[0, 1])
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
@@ -240,12 +247,12 @@ impl Stockham {
         Job::<T>::new(call, &geometry, Width::of::<T>(self.isa), rigor, variant).run()
     }
 
-    /// Threads and plans, with these ways to write where lines may go past the caches.
+    /// Threads and plans, with the ways to write that so many threads have where lines may go past the caches.
     fn points(
         &self,
         workload: &Workload,
         device: &DeviceInfo,
-        streamed: impl Fn(&Plan) -> &'static [u32],
+        streamed: impl Fn(&Plan, usize) -> &'static [u32],
     ) -> ParameterSpace {
         let geometry = Geometry::new(workload);
         let (points, contiguous) = line(&geometry);
@@ -256,7 +263,11 @@ impl Stockham {
         let threads = if geometry.points() * geometry.repeats() < 4096 { 1 } else { device.threads };
         let space = ParameterSpace::threads(threads).axis(Knob::Plan, &variants);
         let past = all.filter(|all| streams(workload, &geometry, &all[0], device));
-        if let Some(all) = past { space.axis(Knob::Stream, streamed(&all[0])) } else { space }
+        let Some(all) = past else { return space };
+        let space = space.axis(Knob::Stream, streamed(&all[0], threads));
+        space.constrained(|p| {
+            p.get(Knob::Stream).is_some_and(|value| streamed(&all[0], p.threads()).contains(&value))
+        })
     }
 
     /// Lanes of the registers that work on lines of n neighbours, which are transformed as so many points. Real lines that are not
@@ -320,4 +331,36 @@ fn scratch(plan: &Plan, n: usize, lanes: usize) -> usize {
 /// Whether columns of this length are transformed several at a time.
 pub(super) fn is_smooth(n: usize) -> bool {
     across(n, 1).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FftAttributes, FftNorm};
+    use super::*;
+    use crate::ops::testing::runtime;
+    use crate::ops::{Operation, TensorDesc};
+    use crate::tensor::Shape;
+
+    #[test]
+    fn several_threads_try_both_ways_where_the_last_cache_holds_all_lines() {
+        let mut device = runtime().device_info().clone();
+        (device.threads, device.caches.l2, device.caches.l3) = (2, Some(1 << 20), Some(32 << 20));
+        let attributes = FftAttributes {
+            kind: FftKind::Forward,
+            axes: 1,
+            norm: FftNorm::Backward,
+            rigor: Rigor::Estimate,
+        };
+        let ways = |lines: usize, threads: usize| -> Vec<u32> {
+            let desc = TensorDesc::contiguous(DType::C32, Shape::new(&[lines, 1024]).unwrap());
+            let workload = Workload::new(Operation::Fft(attributes), &[desc], &[desc]);
+            let space = PORTABLE.space(&workload, &device);
+            let points = space.points().iter().filter(|p| p.threads() == threads);
+            points.filter_map(|p| p.get(Knob::Stream)).collect()
+        };
+        // A quarter of the cache, half of it, and all of it.
+        assert_eq!([ways(512, 1), ways(512, 2)], [[0, 1], [0, 1]]);
+        assert_eq!([ways(1024, 1), ways(1024, 2)], [vec![1], vec![1, 0]]);
+        assert_eq!([ways(2048, 1), ways(2048, 2)], [[1], [1]]);
+    }
 }
