@@ -144,7 +144,8 @@ impl Kernel for Norm {
         let (axes, at) = axes(workload);
         let (x, caches) = (&workload.inputs()[0], &device.caches);
         let bytes = (x.len() * x.dtype.size()) as f64;
-        let set = 2.0 * bytes;
+        // Scale and bias decide where rows fill the last cache to its last byte.
+        let set = workload.bytes() as f64;
         // Difference, scaling and bias; mean, differences, squares and sums for the statistics.
         let (operations, passes) = match attributes(workload).kind {
             NormKind::BatchInference => (3.0, 1.0),
