@@ -19,7 +19,7 @@ pub struct Figures {
     pub shapes: usize,
     /// Speed of the predicted best relative to the measured best: mean, tenth percentile, least.
     pub cold_start: [f64; 3],
-    /// Mean of |predicted / measured − 1| on shapes that were measured before, by other samples.
+    /// Mean of |predicted / measured − 1| on shapes that were measured before, in earlier passes.
     pub error_seen: f64,
     /// The same on shapes that were left out.
     pub error_unseen: f64,
@@ -29,7 +29,7 @@ pub struct Figures {
     pub coverage: f64,
     /// Median half-width of the intervals there.
     pub half_width: f64,
-    /// The same share on shapes that were measured before, by other samples.
+    /// The same share on shapes that were measured before, in earlier passes.
     pub coverage_seen: f64,
     /// Median half-width of the intervals there.
     pub half_width_seen: f64,
@@ -80,8 +80,8 @@ pub fn validate(oracle: &Oracle, training: &Training) -> Result<BTreeMap<String,
                 tally.unseen(problem, &model);
             }
         }
-        let even: Vec<Example> = problems.iter().flat_map(|p| half(p, 0)).collect();
-        let model = OperationModel::train(&even, training)?;
+        let before: Vec<Example> = problems.iter().flat_map(|p| earlier(p)).collect();
+        let model = OperationModel::train(&before, training)?;
         for problem in &problems {
             tally.seen(problem, &model);
             tally.once(problem);
@@ -93,14 +93,19 @@ pub fn validate(oracle: &Oracle, training: &Training) -> Result<BTreeMap<String,
     Ok(out)
 }
 
-/// Time by every other sample, from the first or the second one.
-fn alternate(candidate: &Measured, from: usize) -> Option<f64> {
-    decile(candidate.times.samples().skip(from).step_by(2))
+/// Every pass but the last of each candidate, as an example of its own; one that was given up has its first calls only.
+fn earlier(problem: &Problem) -> impl Iterator<Item = Example> + '_ {
+    problem.candidates.iter().zip(problem.examples()).flat_map(|(c, e)| {
+        let passes = &c.times.passes;
+        let times = passes[..passes.len().saturating_sub(1).max(1)].iter();
+        times.filter_map(move |pass| Some(Example { seconds: decile(pass.iter().copied())?, ..e }))
+    })
 }
 
-fn half(problem: &Problem, from: usize) -> impl Iterator<Item = Example> + '_ {
-    let halves = problem.candidates.iter().map(move |c| alternate(c, from));
-    problem.examples().zip(halves).filter_map(|(e, seconds)| Some(Example { seconds: seconds?, ..e }))
+/// The time by the last pass of several.
+fn last(candidate: &Measured) -> Option<f64> {
+    let passes = &candidate.times.passes;
+    passes.last().filter(|_| passes.len() > 1).and_then(|pass| decile(pass.iter().copied()))
 }
 
 fn predict(problem: &Problem, model: &OperationModel) -> Vec<Prediction> {
@@ -137,7 +142,7 @@ impl Tally {
         for (c, p) in
             problem.candidates.iter().zip(predict(problem, model)).filter(|(c, _)| !c.times.given_up)
         {
-            let Some(truth) = alternate(c, 1) else { continue };
+            let Some(truth) = last(c) else { continue };
             self.seen.push((p.seconds / truth - 1.0).abs());
             self.covered_seen.push(covers(&p, truth));
             self.widths_seen.push(p.half_width());

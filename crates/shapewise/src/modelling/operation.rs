@@ -1,8 +1,9 @@
 //! The model of one operation on one device: roofline, learned residual, neighbours and intervals together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use rustc_hash::FxBuildHasher;
 use serde::Serialize;
 
 use super::example::check;
@@ -101,6 +102,8 @@ pub struct OperationModel {
     neighbours: Neighbours,
     reach: Reach,
     scores: Scores,
+    /// How far repeated measurements are from one another.
+    repeated: Scores,
     spreads: Spreads,
     level: AdaptiveLevel,
     /// What is taken off the logarithm of predictions for shapes never seen, so that their relative errors are least.
@@ -148,6 +151,7 @@ impl OperationModel {
             neighbours: Neighbours::default(),
             reach: Reach { scale: 1.0, own: 0.5 },
             scores: Scores::default(),
+            repeated: Scores::default(),
             spreads: Spreads::default(),
             level: AdaptiveLevel::new(0.9),
             shift: 0.0,
@@ -170,6 +174,7 @@ impl OperationModel {
             ..Self::untrained()
         };
         let residuals = examples.iter().map(Example::residual);
+        out.repeated = repeated(examples);
         out.bounds = residuals.fold((f32::INFINITY, f32::NEG_INFINITY), |b, r| (b.0.min(r), b.1.max(r)));
         if folds.shapes < LEARNABLE {
             for example in examples {
@@ -289,8 +294,10 @@ impl OperationModel {
                 of = (kernel, self.spreads.of(&query.features));
             }
             let seconds = f64::from(seconds);
-            let quantile = self.scores.quantile(seconds, level);
-            reaches.push(quantile.map_or(FAR_BEHIND - BEHIND, |q| q * of.1).min(LARGEST_LOG));
+            let repeated =
+                (basis == Basis::Measured).then(|| self.repeated.quantile(seconds, level)).flatten();
+            let quantile = repeated.or_else(|| self.scores.quantile(seconds, level).map(|q| q * of.1));
+            reaches.push(quantile.unwrap_or(FAR_BEHIND - BEHIND).min(LARGEST_LOG));
             // An interval that no score stands behind has no calibrated share.
             let confidence = quantile.map_or(0.0, |_| f64::from(self.level.target()));
             out.push(Prediction { seconds, low: seconds, high: seconds, confidence, basis });
@@ -323,6 +330,23 @@ impl OperationModel {
     pub fn model(&self) -> &'static str {
         self.name
     }
+}
+
+/// Distances of each measurement from the mean of the others of the same candidate on the same shape, in logarithms.
+fn repeated(examples: &[Example]) -> Scores {
+    let mut groups = HashMap::<(u64, u32), Vec<f32>, FxBuildHasher>::default();
+    for example in examples.iter().filter(|e| e.weight >= 1.0) {
+        let logs = groups.entry((example.shape, example.features.variant())).or_default();
+        logs.push(example.seconds.ln() as f32);
+    }
+    let apart = |logs: &Vec<f32>| {
+        let (sum, n) = (logs.iter().sum::<f32>(), logs.len() as f32);
+        // The next time will be compared with the mean of all of them, which scatters less than that of all but one.
+        let nearer = (n * n - 1.0).sqrt() / n;
+        let score = move |&log: &f32| (f64::from(log).exp(), nearer * (log - (sum - log) / (n - 1.0)).abs());
+        logs.iter().map(score).collect::<Vec<_>>()
+    };
+    Scores::new(groups.values().filter(|logs| logs.len() > 1).flat_map(apart))
 }
 
 /// What to take off predictions, given ln(measured / predicted), for the least mean of |predicted / measured − 1|: a time predicted

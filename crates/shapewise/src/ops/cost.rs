@@ -119,6 +119,23 @@ impl Cost {
         let busiest = tasks.max(1).div_ceil(threads) as f64 / tasks.max(1) as f64;
         Self { threads, imbalance: busiest * threads as f64, forks: u32::from(threads > 1), ..self }
     }
+
+    /// The same where all threads do a share of the work together before they take tasks of the rest.
+    #[must_use]
+    pub fn split_after(self, together: f64, threads: usize, tasks: usize) -> Self {
+        let apart = self.split(threads, tasks);
+        if together <= 0.0 {
+            return apart;
+        }
+        // Without a task of its own a thread waits for the others.
+        let rest = apart.imbalance * threads as f64 / apart.threads as f64;
+        Self {
+            threads,
+            imbalance: together + (1.0 - together) * rest,
+            forks: u32::from(threads > 1),
+            ..apart
+        }
+    }
 }
 
 #[cfg(test)]

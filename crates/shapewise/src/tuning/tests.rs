@@ -203,8 +203,8 @@ fn plan_is_possible(found: &TuningRecommendation) -> Result<(), String> {
                 && plan.dispatches > 0
         }
     };
-    // No block, the first schedule, and results that go through the caches are zero.
-    let may_be_zero = |knob| matches!(knob, Knob::BlockK | Knob::Schedule | Knob::Stream);
+    // No block, the first schedule, results that go through the caches and nothing asked for ahead are zero.
+    let may_be_zero = |knob| matches!(knob, Knob::BlockK | Knob::Schedule | Knob::Stream | Knob::Ahead);
     let values = found.best.parameters.iter().all(|(knob, v)| v > 0 || may_be_zero(knob));
     if whole && values { Ok(()) } else { Err(format!("impossible: {found:?}")) }
 }

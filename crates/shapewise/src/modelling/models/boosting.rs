@@ -31,7 +31,7 @@ pub struct BoostingSettings {
 impl Default for BoostingSettings {
     /// Deeper and more trees than these gained less than a point of error on the suite (`docs/modelling.md`).
     fn default() -> Self {
-        Self { trees: 128, depth: 6, rate: 0.12, shrinkage: 1.0 }
+        Self { trees: 192, depth: 6, rate: 0.1, shrinkage: 1.0 }
     }
 }
 

@@ -114,7 +114,11 @@ fn product<W: crate::backends::cpu::real::Real>(
         memory: 0.0,
     };
     let pieces = (plan.share.outer * g.groups * cut.chunks.blocks).max(1);
-    let cost = Cost::new((sums + copies) * 2.0 * lanes, unit, traffic).split(threads, pieces);
+    let cost = Cost::new((sums + copies) * 2.0 * lanes, unit, traffic);
+    // Threads on one image copy its frame and turn weights together.
+    let together = (images * 2.0 * framed + weights * 8.0) / lanes / (sums + copies);
+    let together = if plan.share.outer == 1 { together } else { 0.0 };
+    let cost = cost.split_after(together, threads, pieces);
     Cost { forks: plan.share.forks(g.n, 2), scratch: plan.scratch() * size_of::<W>(), ..cost }
 }
 
@@ -252,6 +256,10 @@ pub(super) fn fourier(
     Cost { forks: 2 * cost.forks, scratch: plan.scratch(&g) * dtype.size(), ..cost }
 }
 
+/// Vector instructions that could have run while a row is begun that is read from its frame: on one Zen 5 core 20 to 35 ns, and twice as
+/// many where inputs are apart.
+const FRAMED: f64 = 200.0;
+
 /// Single channels along planes or along channels.
 pub(super) fn depthwise(
     workload: &Workload,
@@ -288,6 +296,8 @@ pub(super) fn depthwise(
     let reads = if planes { taps } else { 1.25 * taps };
     let traffic = Traffic { l1: vectors * lanes * size * (reads + 1.0) + 2.0 * copied, ..past };
     let threads = parameters.threads();
-    let operations = vectors * (taps + 2.0) * 2.0 * lanes + 2.0 * copied / size;
+    let framed = if planes { channels * (g.output[0] * g.output[1]) as f64 * (1.0 - straight) } else { 0.0 };
+    let apart = if g.stride[2] == 1 { 1.0 } else { 2.0 };
+    let operations = (vectors * (taps + 2.0) + framed * apart * FRAMED) * 2.0 * lanes + 2.0 * copied / size;
     Cost::new(operations, unit, traffic).split(threads, 8 * threads)
 }

@@ -44,7 +44,7 @@ impl Kernel for Lines {
         let plan = Plan::of(workload);
         let run = plan.axes.last().filter(|a| is_run(a, plan.size)).map_or(0, |a| a.size * plan.size);
         let streams = run >= STREAMED && device.isas.contains(&Isa::Avx2);
-        if streams { space.axis(Knob::Stream, &[0, 1]) } else { space }
+        if streams { space.streamed(workload, device) } else { space }
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {

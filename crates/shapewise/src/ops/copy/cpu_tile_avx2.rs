@@ -10,7 +10,7 @@ use std::arch::x86_64::{
     _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
 
-use super::cpu_tiles::{Turn, turn_plain};
+use super::cpu_tiles::{Turn, tile_edge, turn_plain};
 use crate::backends::cpu::real::prefetch;
 
 /// Turns a block: whole tiles, the last ones moved back so that they end with the block.
@@ -22,11 +22,11 @@ pub(super) unsafe fn turn(block: Turn) {
     // SAFETY: the caller's promise; each tile has the size that its function takes.
     unsafe {
         match block.size {
-            1 => tiles::<16>(block, |t| tile_1(t)),
-            2 => tiles::<8>(block, |t| tile_2(t)),
-            4 => tiles::<16>(block, |t| tile_4(t)),
-            8 => tiles::<8>(block, |t| tile_8(t)),
-            _ => tiles::<4>(block, |t| tile_16(t)),
+            1 => tiles::<{ tile_edge(1) }>(block, |t| tile_1(t)),
+            2 => tiles::<{ tile_edge(2) }>(block, |t| tile_2(t)),
+            4 => tiles::<{ tile_edge(4) }>(block, |t| tile_4(t)),
+            8 => tiles::<{ tile_edge(8) }>(block, |t| tile_8(t)),
+            _ => tiles::<{ tile_edge(16) }>(block, |t| tile_16(t)),
         }
     }
 }

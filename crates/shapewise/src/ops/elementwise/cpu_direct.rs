@@ -91,7 +91,10 @@ impl Kernel for Direct {
         if !light || workload.outputs()[0].bytes() <= FAR / 2 {
             return threads;
         }
-        let asked = self.asks(workload, device, threads.clone());
+        // Nothing is asked for ahead along shorter lines.
+        let long = line(workload) * workload.outputs()[0].dtype.size() > FAR / 2;
+        let points = threads.clone();
+        let asked = if long { self.asks(workload, device, points) } else { points.axis(Knob::Ahead, &[0]) };
         if workload.in_place() || workload.bytes() <= device.caches.far() {
             return asked;
         }
@@ -108,8 +111,12 @@ impl Kernel for Direct {
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
-        let unit = ComputeUnit { dtype: workload.outputs()[0].dtype, isa: Some(self.isa) };
-        cost::pass(workload, parameters, device, unit)
+        let dtype = workload.outputs()[0].dtype;
+        let cost = cost::pass(workload, parameters, device, ComputeUnit { dtype, isa: Some(self.isa) });
+        // The end of each line takes a whole register.
+        let (length, lanes) = (line(workload).max(1), (self.isa.register_bytes() / dtype.size()).max(1));
+        let padding = length.next_multiple_of(lanes) as f64 / length as f64;
+        Cost { operations: padding * cost.operations, ..cost }
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {
@@ -129,6 +136,11 @@ impl Kernel for Direct {
     }
 }
 
+/// Elements of a line: the innermost axis.
+fn line(workload: &Workload) -> usize {
+    workload.outputs()[0].shape.last().copied().unwrap_or(1)
+}
+
 /// Why there is no loop for the program or its layouts.
 fn unfit(workload: &Workload) -> Option<Refusal> {
     let Some(found) = recognise(workload) else {
@@ -136,7 +148,7 @@ fn unfit(workload: &Workload) -> Option<Refusal> {
     };
     let inner = |strides: &[isize]| strides[strides.len() - 1];
     let inputs = workload.inputs();
-    let length = workload.outputs()[0].shape.last().copied().unwrap_or(1);
+    let length = line(workload);
     let unit = |stride: isize| stride == 1 || length == 1;
     let steps = found.arguments.map(|source| match source {
         Source::Input(i) => inner(&inputs[i as usize].strides),

@@ -87,7 +87,7 @@ impl Kernel for Rows {
         let aligned =
             workload.outputs()[0].aligned && plan.outer.iter().chain([&plan.list]).all(|a| a.near % 32 == 0);
         let streams = self.isa == Isa::Avx2 && aligned && plan.run >= 64;
-        if streams { space.axis(Knob::Stream, &[0, 1]) } else { space }
+        if streams { space.streamed(workload, device) } else { space }
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {

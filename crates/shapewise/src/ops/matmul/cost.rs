@@ -11,7 +11,7 @@ use crate::ops::{ComputeUnit, Cost, Knob, Parameters, Traffic, Workload};
 
 /// Sums that must be in flight to keep the multipliers busy: two units with a latency of four cycles, as on all
 /// recent CPUs with wide vectors. Tiles with fewer wait for their own results.
-const IN_FLIGHT: f64 = 8.0;
+pub(super) const IN_FLIGHT: f64 = 8.0;
 
 /// Vector instructions that could have run while a vector is packed: a copy mostly waits for its lines, transposing
 /// shuffles as well. Measured on Zen 3 with matrices of 256² to 2048²: 5 to 8, and 8 to 11.
@@ -39,6 +39,8 @@ struct Counts {
     scratch: usize,
     /// Pieces that threads take one at a time.
     pieces: usize,
+    /// Share of the instructions that all threads execute together before that.
+    together: f64,
 }
 
 /// The cost of all products of a workload.
@@ -85,7 +87,7 @@ pub(super) fn compute(
         return Cost { threads, imbalance, forks: 1, scratch: cost.scratch * threads, ..cost };
     }
     let forks = if threads > 1 { one.forks * products.count as u32 } else { 0 };
-    Cost { forks, ..cost.split(threads, one.pieces) }
+    Cost { forks, ..cost.split_after(one.together, threads, one.pieces) }
 }
 
 /// Bytes that come from memory and go there: every operand once, if together they exceed the last cache, and the result again: a
@@ -143,7 +145,9 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
     let small = cpu_small::depths(g, size);
     let passes =
         if algorithm == Algorithm::Small { small.blocks } else { g.k.div_ceil(plan.kc) }.max(1) as f64;
-    let row_blocks = g.m.div_ceil(plan.mc) as f64;
+    let blocks = cpu_panel::pieces(g, most_vectors * lanes, plan.wide, &plan.panel());
+    let row_blocks =
+        if algorithm == Algorithm::Panel { blocks.0.blocks } else { g.m.div_ceil(plan.mc) } as f64;
     let tile_rows = m / g.m.div_ceil(most_rows) as f64;
     // Products, and for every pass each sum is cleared, written, and from the second pass on read.
     let chains = (tile_rows * (most_vectors as f64).min(vectors) / IN_FLIGHT).min(1.0);
@@ -160,6 +164,7 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
     let fetched = if plan.wide && !plan.stream { beyond(resident, sizes.l2) * result } else { 0.0 };
     let in_place = if passes > 1.0 { m * panels * passes * PIECE } else { 0.0 };
     let (l2, l3, forks, scratch, pieces);
+    let mut together = 0.0;
     match algorithm {
         Algorithm::Small => {
             executed += in_place + if g.b_cs == 1 { 0.0 } else { packing(k * n, true) };
@@ -190,11 +195,12 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
             l2 = right * row_blocks + again + sums;
             l3 = beyond(resident, sizes.l2) * (right * row_blocks + sums + left) + fetched;
             scratch = plan.threads * 2 * plan.chunk * plan.kc.min(g.k) * most_vectors * lanes;
-            (forks, pieces) = (1, (panels * row_blocks) as usize);
+            (forks, pieces) = (1, blocks.0.blocks * blocks.1.blocks);
         }
         Algorithm::Packed | Algorithm::SplitK => {
             let column_blocks = g.n.div_ceil(plan.nc) as f64;
-            executed += packing(k * n, g.b_cs != 1) + packing(m * k * column_blocks, g.a_rs != 1);
+            let right_packed = packing(k * n, g.b_cs != 1);
+            executed += right_packed + packing(m * k * column_blocks, g.a_rs != 1);
             let sums = result * (2.0 * passes - 1.0);
             // Blocks that a tuner makes larger than their cache come from the next one again and again.
             let step = (plan.kc.min(g.k) * size) as f64;
@@ -206,11 +212,19 @@ fn count(g: &Gemm<()>, algorithm: Algorithm, isa: Isa, size: usize, plan: &Plan,
             (forks, pieces) = if algorithm == Algorithm::SplitK {
                 (2, g.k)
             } else {
+                together = right_packed / executed;
                 ((2.0 * passes * column_blocks) as u32, row_blocks as usize)
             };
         }
     }
-    Counts { vectors: executed, traffic: Traffic { l1, l2, l3, memory: 0.0 }, forks, scratch, pieces }
+    Counts {
+        vectors: executed,
+        traffic: Traffic { l1, l2, l3, memory: 0.0 },
+        forks,
+        scratch,
+        pieces,
+        together,
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::cpu_batch::Products;
 use super::cpu_finish::Finish;
 use super::cpu_kernels::{NOT_EMPTY, REAL, thread_space};
 use super::cpu_problem::{Gemm, Real, Split};
+use super::cpu_stream_cost::streamed;
 use super::plan::Algorithm;
 use crate::backends::cpu::simd::Isa;
 use crate::device::DeviceInfo;
@@ -49,7 +50,19 @@ impl Kernel for GemmCrate {
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
-        cost::compute(workload, parameters, device, Isa::best(), Algorithm::Packed)
+        let (products, threads) = (Products::describe(workload), parameters.threads());
+        // Vectors are not packed.
+        let one = if products.first().m == 1 || products.first().n == 1 {
+            streamed(workload, &Parameters::new(), device, Isa::best())
+        } else {
+            cost::compute(workload, &Parameters::new(), device, Isa::best(), Algorithm::Packed)
+        };
+        if threads == 1 || products.count >= threads {
+            return one.split(threads, products.count);
+        }
+        let g = products.first();
+        let cost = one.split(threads, g.n.max(g.m).div_ceil(GRAIN));
+        Cost { forks: cost.forks * products.count as u32, ..cost }
     }
 
     fn launch(&self, call: &mut Call<'_>) -> Result<(), KernelError> {

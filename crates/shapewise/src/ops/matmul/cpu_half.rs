@@ -240,10 +240,9 @@ fn cost(workload: &Workload, threads: usize, device: &DeviceInfo, isa: Isa) -> C
     // Sums, then what widening and packing take: a vector in and out where elements of a step are neighbours, one
     // instruction per element where they are not.
     let packing = |elements: f64, neighbours: bool| elements * if neighbours { 3.0 / lanes } else { 1.5 };
-    let vectors = m * columns * k / lanes
-        + packing(k * columns, g.b_cs == 1)
-        + packing(m * k, g.a_rs == 1)
-        + 3.0 * m * columns / lanes;
+    let left_packed = packing(m * k, g.a_rs == 1);
+    let vectors =
+        m * columns * k / lanes + packing(k * columns, g.b_cs == 1) + left_packed + 3.0 * m * columns / lanes;
     let groups = plan.groups.blocks as f64;
     let l1 = 4.0 * k * columns * (groups + m / plan.width as f64);
     let left = 4.0 * m * k * panels as f64;
@@ -265,6 +264,6 @@ fn cost(workload: &Workload, threads: usize, device: &DeviceInfo, isa: Isa) -> C
         scratch: plan.scratch() * 4,
         ..Cost::new(vectors * 2.0 * lanes * many, unit, traffic).converting(workload)
     };
-    let cost = cost.split(threads, panels.div_ceil(plan.batch));
-    Cost { forks: cost.forks * 2 * products.count as u32, ..cost }
+    let forks = if threads > 1 { 2 * products.count as u32 } else { 0 };
+    Cost { forks, ..cost.split_after(left_packed / vectors, threads, panels.div_ceil(plan.batch)) }
 }

@@ -281,6 +281,18 @@ pub(super) fn packed_before(chunks: f64, threads: usize) -> f64 {
     (strips(threads) as f64 / chunks).min(1.0)
 }
 
+/// Blocks of rows, and strips of panels of so many columns; threads take one of each at a time.
+pub(super) fn pieces<T>(g: &Gemm<T>, width: usize, wide: bool, blocking: &Blocking) -> (Split, Split) {
+    let (panels, threads) = (g.n.div_ceil(width), blocking.threads);
+    // Few panels do not split evenly: then the rows are split as well.
+    let uneven = threads > 1 && panels < 4 * threads && !panels.is_multiple_of(threads);
+    let rows = Split::into(g.m, g.m.div_ceil(blocking.mc).max(if uneven { threads } else { 1 }));
+    // Neighbouring panels share lines and pages, so they stay together as long as every thread still gets its share.
+    // Those of a chunk of wide tiles do too: rows are read anew for each.
+    let chunk = if wide { blocking.chunk.min(panels / (threads * 2)) } else { 1 };
+    (rows, Split::at_most(panels, (panels / strips(threads)).max(chunk).max(1)))
+}
+
 /// Computes the product; the result's rows are contiguous and `k` is not zero.
 ///
 /// # Safety
@@ -295,16 +307,8 @@ pub(super) unsafe fn run<T: Real>(
 ) {
     let width = wide_width::<T>(isa);
     let depths = Split::at_most(g.k, blocking.kc);
-    let panels = g.n.div_ceil(width);
     let threads = blocking.threads;
-    // Few panels do not split evenly: then the rows are split as well.
-    let uneven = threads > 1 && panels < 4 * threads && !panels.is_multiple_of(threads);
-    let rows = Split::into(g.m, g.m.div_ceil(blocking.mc).max(if uneven { threads } else { 1 }));
-    // Neighbouring panels share lines and pages, so they stay together as long as every thread still gets its share.
-    // Those of a chunk of wide tiles do too: rows are read anew for each.
-    let wide = width != panel_width::<T>(isa);
-    let chunk = if wide { blocking.chunk.min(panels / (threads * 2)) } else { 1 };
-    let strips = Split::at_most(panels, (panels / strips(threads)).max(chunk).max(1));
+    let (rows, strips) = pieces(g, width, width != panel_width::<T>(isa), blocking);
     let (scratch, size) = (Shared(scratch), buffer::<T>(g, isa, blocking));
     let by_rows = blocking.by_rows;
     pool.run_numbered(threads, strips.blocks * rows.blocks, &|worker, i| {

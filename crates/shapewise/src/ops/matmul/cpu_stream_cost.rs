@@ -1,5 +1,6 @@
 //! What the streaming kernels execute, counted from their walks.
 
+use super::cost::IN_FLIGHT;
 use super::cpu_bandwidth::share;
 use super::cpu_batch::Products;
 use super::cpu_problem::{Gemm, Split};
@@ -76,7 +77,9 @@ fn count(g: &Gemm<()>, plan: &Plan, stored: f64, wide: f64, caches: &Caches) -> 
             // Every round reads and writes every sum; every step reads its vectors once per group and an element
             // of each row per tile.
             let sums = 2.0 * m * columns * rounds;
-            vectors = m * columns / lanes * k + sums / lanes;
+            // Steps of too few sums wait for one another.
+            let chains = (m * columns / lanes / IN_FLIGHT).min(1.0);
+            vectors = m * columns / lanes * k / chains + sums / lanes;
             l1 = groups * matrix + sums * wide + m * k * wide * (columns / plan.width as f64);
             // Sums that outgrow the first level go to the second and back.
             again = if beyond(m * columns * wide, caches.l1d.map(|l1| l1 / 2)) { sums * wide } else { 0.0 };

@@ -137,7 +137,7 @@ impl Kernel for Norm {
 
     fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
         let space = ParameterSpace::threads(device.threads);
-        if workload.inputs()[0].dtype.size() >= 4 { space.axis(Knob::Stream, &[0, 1]) } else { space }
+        if workload.inputs()[0].dtype.size() >= 4 { space.streamed(workload, device) } else { space }
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {

@@ -54,15 +54,18 @@ pub(super) unsafe fn reduce<F: Fold>(
     }
     let columns = Columns { fold, outer, inner, plan, input, output };
     let rows = outputs / inner.size;
-    // As many bands per row as give every thread work, but none narrower than some cache lines.
-    let widest = band.unwrap_or(NEAR / size_of::<F::Lane>()).clamp(64, BAND);
-    let wanted = threads.div_ceil(rows).max(inner.size.div_ceil(widest));
-    let bands = wanted.min(inner.size.div_ceil(64)).max(1);
+    let bands = bands(rows, inner.size, threads, band.unwrap_or(NEAR / size_of::<F::Lane>()));
     pool.run(threads, rows * bands, &|task| {
         let (row, band) = (task / bands, task % bands);
         let range = inner.size * band / bands..inner.size * (band + 1) / bands;
         runner.run(Band { columns: &columns, row, range });
     });
+}
+
+/// As many bands per row as give every thread work, but none narrower than some cache lines.
+pub(super) fn bands(rows: usize, columns: usize, threads: usize, widest: usize) -> usize {
+    let wanted = threads.div_ceil(rows.max(1)).max(columns.div_ceil(widest.clamp(64, BAND)));
+    wanted.min(columns.div_ceil(64)).max(1)
 }
 
 /// Room for a band, at a line of the cache: wide registers across two lines take twice as long.

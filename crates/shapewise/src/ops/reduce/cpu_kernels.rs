@@ -193,7 +193,11 @@ impl Kernel for Engine {
                 // To take a piece that others may take as well a line of the cache goes there and back, as for a hand-over.
                 Cost { forks: if cost.threads > 1 { takes } else { 0 }, ..cost }
             }
-            Walk::Columns => cost.split(threads, (plan.outputs() / 64).max(1)),
+            Walk::Columns => {
+                let rows = plan.outputs() / run.max(1);
+                let widest = parameters.get(Knob::BlockN).map_or(usize::MAX, |n| n as usize);
+                cost.split(threads, rows * cpu_columns::bands(rows, run, threads, widest))
+            }
         }
     }
 

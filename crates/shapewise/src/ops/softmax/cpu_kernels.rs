@@ -74,6 +74,11 @@ pub(super) fn attributes(workload: &Workload) -> SoftmaxAttributes {
     }
 }
 
+/// Columns of so many bytes that are read together: as many as stay in half of the second cache, but at least a few lines.
+fn band(l2: Option<usize>, column: usize) -> usize {
+    (l2.unwrap_or(256 << 10) / 2 / column.max(1)).clamp(32, BAND) / 32 * 32
+}
+
 /// The kept axes and the normalised one.
 pub(super) fn axes(workload: &Workload) -> (AxisList, Axis) {
     let (x, y) = (&workload.inputs()[0], &workload.outputs()[0]);
@@ -112,7 +117,7 @@ impl Kernel for Softmax {
         let space = ParameterSpace::threads(device.threads);
         let dtype = workload.inputs()[0].dtype;
         let streams = self.walk == Walk::Rows && dtype.size() >= 4 && !attributes(workload).log;
-        if streams { space.axis(Knob::Stream, &[0, 1]) } else { space }
+        if streams { space.streamed(workload, device) } else { space }
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
@@ -142,7 +147,11 @@ impl Kernel for Softmax {
         } else {
             Traffic::pass(2.0 * bytes * spread, 2.0 * bytes * spread, caches)
         };
-        let tasks = if self.walk == Walk::Rows { rows } else { rows.div_ceil(BAND) };
+        let tasks = if self.walk == Walk::Rows {
+            rows
+        } else {
+            rows / run.max(1) * run.div_ceil(band(caches.l2, axis.size * x.dtype.size()))
+        };
         // The columns take each power twice: for the sum and for the weight.
         let work = if self.walk == Walk::Rows { OPERATIONS } else { 2.0 * OPERATIONS };
         let cost = Cost::new(work * padding * x.len() as f64, unit, read + write).converting(workload);
@@ -210,9 +219,7 @@ impl Softmax {
         T::Wide: Coefficients,
     {
         let Some((inner, outer)) = all.kept.split_last() else { return };
-        // As wide as stays in half of the second cache, but at least a few lines.
-        let cache = call.cpu().info().caches.l2.unwrap_or(256 << 10) / 2;
-        let wide = (cache / (all.axis.size * size_of::<T>())).clamp(32, BAND) / 32 * 32;
+        let wide = band(call.cpu().info().caches.l2, all.axis.size * size_of::<T>());
         let bands = inner.size.div_ceil(wide);
         call.cpu().threads().run(call.parameters.threads(), rows / inner.size * bands, &|task| {
             let all = &all;
