@@ -7,7 +7,7 @@ use crate::error::{Error, Result, Thin};
 use crate::ops::{ALIGNMENT, MAX_OPERANDS, Request};
 use crate::runtime::Runtime;
 use crate::selection::Entry;
-use crate::tensor::{DType, Layout, Peeked, Tensor};
+use crate::tensor::{DType, Layout, Peeked, Tensor, Word};
 
 /// An operation on tensors of fixed shapes, strides and types, with its kernel already chosen.
 ///
@@ -22,8 +22,8 @@ pub struct Prepared {
 struct Expected {
     dtype: DType,
     layout: Layout,
-    /// The length of an operand that is one line, which is soon compared.
-    line: Option<usize>,
+    /// Type and layout, where a word holds them and the kernel starts at the first element: that is soon compared.
+    word: Word,
     /// Bits of an address that are zero where it is aligned as it must be.
     low: usize,
     /// Bytes from the tensor's first element to the one the kernel starts at.
@@ -45,7 +45,11 @@ impl Prepared {
             .map(|(&(dtype, layout, start), (desc, &first))| Expected {
                 dtype,
                 layout,
-                line: layout.as_line(),
+                word: if first == start.cast_mut() {
+                    Word::of(dtype, start, &layout).unaligned()
+                } else {
+                    Word::NONE
+                },
                 low: if desc.aligned { ALIGNMENT - 1 } else { 0 },
                 shift: (first as isize).wrapping_sub(start as isize),
             })
@@ -74,12 +78,12 @@ impl Prepared {
 
     /// A call of few operands that look as expected, by the thread that made the first one: the addresses stay in registers.
     #[inline(always)]
-    fn run_few<const N: usize>(&self, operands: [Peeked<'_>; N]) -> Option<Thin> {
+    fn run_few<const N: usize>(&self, operands: [Peeked; N]) -> Option<Thin> {
         let expected: &[Expected; N] = self.operands[..].try_into().ok()?;
         let (mut pointers, mut fits, mut i) = ([std::ptr::null_mut(); N], true, 0);
         while i < N {
             pointers[i] = operands[i].first.wrapping_offset(expected[i].shift);
-            fits &= expected[i].fits(&operands[i], pointers[i]);
+            fits &= expected[i].fits(operands[i].word, pointers[i]);
             i += 1;
         }
         if fits { self.runtime.launch_short(&self.entry, pointers) } else { None }
@@ -96,11 +100,11 @@ impl Prepared {
         let mut fits = true;
         for ((pointer, tensor), expected) in pointers.iter_mut().zip(inputs).zip(operands) {
             *pointer = tensor.view_first().cast_mut().wrapping_offset(expected.shift);
-            fits &= expected.fits(&tensor.peek(), *pointer);
+            fits &= expected.fits_any(tensor, *pointer);
         }
         let first = output.as_mut_ptr()?.wrapping_offset(result.shift);
         pointers[inputs.len()] = first;
-        if !fits || !result.fits(&output.peek(), first) {
+        if !fits || !result.fits_any(output, first) {
             return Err(self.misfit(inputs, output));
         }
         self.runtime.launch_prepared(&self.entry, &pointers[..=inputs.len()])
@@ -118,28 +122,28 @@ impl Prepared {
         let tensors = inputs.iter().copied().chain([output]);
         let mut misfits = tensors.zip(&self.operands).enumerate().filter_map(|(i, (tensor, expected))| {
             let first = tensor.view_first().cast_mut().wrapping_offset(expected.shift);
-            (!expected.fits(&tensor.peek(), first)).then(|| expected.refuse(tensor, i))
+            (!expected.fits_any(tensor, first)).then(|| expected.refuse(tensor, i))
         });
         misfits.next().unwrap_or_else(|| mismatch("an operand changed while it was looked at".into()))
     }
 }
 
 impl Expected {
-    /// Whether a tensor, whose element the kernel starts at is `start`, can be this operand.
+    /// Whether a tensor of this word, whose element the kernel starts at is `start`, is known to be right for this operand.
     #[inline(always)]
-    fn fits(&self, tensor: &Peeked<'_>, start: *mut u8) -> bool {
-        let alike = match self.line {
-            Some(len) => tensor.layout.unlike_line(len) == 0 && tensor.dtype == self.dtype,
-            None => self.looks_like(tensor),
-        };
-        alike && start.addr() & self.low == 0
+    fn fits(&self, word: Word, start: *mut u8) -> bool {
+        word.unaligned() == self.word && self.word != Word::NONE && start.addr() & self.low == 0
     }
 
-    #[inline(never)]
-    fn looks_like(&self, tensor: &Peeked<'_>) -> bool {
-        tensor.dtype == self.dtype
-            && tensor.layout.shape == self.layout.shape
-            && tensor.layout.strides == self.layout.strides
+    /// The same of any tensor.
+    fn fits_any(&self, tensor: &Tensor, start: *mut u8) -> bool {
+        self.looks_like(tensor) && start.addr() & self.low == 0
+    }
+
+    fn looks_like(&self, tensor: &Tensor) -> bool {
+        tensor.dtype() == self.dtype
+            && tensor.layout().shape == self.layout.shape
+            && tensor.layout().strides == self.layout.strides
     }
 
     fn refuse(&self, tensor: &Tensor, i: usize) -> Error {
@@ -148,7 +152,7 @@ impl Expected {
             tensor.dtype(),
             tensor.layout().shape,
             tensor.layout().strides,
-            if self.looks_like(&tensor.peek()) { " at an unaligned address" } else { "" },
+            if self.looks_like(tensor) { " at an unaligned address" } else { "" },
             self.dtype,
             self.layout.shape,
             self.layout.strides,

@@ -6,9 +6,9 @@ use std::ops::Deref;
 use arrayvec::ArrayVec;
 
 use super::words::Words;
-use super::{ALIGNMENT, KernelError, MAX_OPERANDS, Operation, Parameters, Workload};
+use super::{KernelError, MAX_OPERANDS, Operation, Parameters, Workload};
 use crate::backends::cpu::{CpuDevice, Operand};
-use crate::tensor::{DType, Element, Layout, TensorView, TensorViewMut};
+use crate::tensor::{DType, Element, Layout, TensorView, TensorViewMut, is_aligned};
 
 /// The operation of a request: its own, or one that outlives it and need not be copied.
 #[derive(Debug)]
@@ -141,12 +141,6 @@ impl<'a> Request<'a> {
     pub fn workload(&self) -> Workload {
         self.words.workload(*self.operation)
     }
-}
-
-/// Whether an operand starts at a multiple of [`ALIGNMENT`].
-#[inline]
-pub(crate) fn is_aligned(first: *const u8) -> bool {
-    first.addr().is_multiple_of(ALIGNMENT)
 }
 
 /// What a kernel gets: the workload, the chosen parameters, the device, and the operands' memory.

@@ -43,7 +43,7 @@ pub use cost::{ComputeUnit, Cost, Traffic};
 pub use kernel::{Constraint, Kernel, KernelError, Refusal, Refusals, Variant};
 pub use key::WorkloadKey;
 pub use parameters::{Knob, ParameterSpace, Parameters};
-pub(crate) use words::{KeptWords, ShortWords, Words};
+pub(crate) use words::{KeptWords, ShortKey, Words};
 pub use workload::{MAX_OPERANDS, TensorDesc, Workload};
 
 /// What a user asks for, with its attributes.

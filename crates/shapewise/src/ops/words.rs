@@ -6,10 +6,9 @@ use std::hash::{Hash, Hasher};
 
 use arrayvec::ArrayVec;
 
-use super::call::is_aligned;
 use super::elementwise::Program;
 use super::{MAX_OPERANDS, Operation, TensorDesc, Workload};
-use crate::tensor::{DType, MAX_RANK, Peeked, Shape, Strides};
+use crate::tensor::{DType, Form, MAX_RANK, SIZES, Shape, Strides, Word, header};
 
 /// Words of an operand at most: type and rank, then size and stride of every axis.
 const OPERAND_WORDS: usize = 1 + 2 * MAX_RANK;
@@ -63,24 +62,22 @@ pub(crate) struct KeptWords {
 /// Words of a short key at most.
 const SHORT: usize = 8;
 
-/// The key of a usual call: so few words that they stay in registers, as many as its compiler knows.
+/// The key of a usual call: so few words that they stay in registers, as many as its compiler knows. The last operand is an output and
+/// no input's memory.
 #[derive(Clone, Copy)]
-pub(crate) struct ShortWords<const N: usize> {
-    row: [u64; N],
-    flags: Flags,
+pub(crate) struct ShortKey<const K: usize, const M: usize> {
+    pub operation: [u64; K],
+    pub operands: [Word; M],
 }
 
-impl<const N: usize> ShortWords<N> {
-    /// Operation and operands, of which the last one is an output and no input's memory.
-    #[inline(always)]
-    pub fn new(row: [u64; N]) -> Self {
-        Self { row, flags: Flags(Flags::OUTPUT) }
-    }
+impl<const K: usize, const M: usize> ShortKey<K, M> {
+    const FLAGS: Flags = Flags(Flags::OUTPUT);
 
     /// The same key as one that any call has.
     #[inline]
     pub fn words(&self) -> Words {
-        Words { row: self.row.iter().copied().collect(), operands: 0, flags: self.flags }
+        let row = self.operation.iter().copied().chain(self.operands.iter().map(|word| word.bits()));
+        Words { row: row.collect(), operands: 0, flags: Self::FLAGS }
     }
 }
 
@@ -222,90 +219,6 @@ impl Words {
     }
 }
 
-/// What an operand begins with.
-#[inline]
-fn header(dtype: DType, aligned: bool) -> u64 {
-    dtype as u64 | u64::from(aligned) << 8
-}
-
-impl Peeked<'_> {
-    /// The operand's word, if one is enough.
-    #[inline(always)]
-    pub fn word(&self) -> Option<u64> {
-        Some(self.header() | Form::of(&self.layout.shape, &self.layout.strides)?)
-    }
-
-    /// The same of operands that are lines of neighbours, if all are and have one length.
-    #[inline(always)]
-    pub fn lines<const N: usize>(operands: [&Self; N]) -> Option<[u64; N]> {
-        let len = operands[0].layout.shape.first_or_zero();
-        let (mut unlike, mut words, mut i) = (len >> (2 * SIDE), [0; N], 0);
-        // One branch for all, which are foreseen either way.
-        while i < N {
-            unlike |= operands[i].layout.unlike_line(len);
-            words[i] = operands[i].header() | Form::LINE | (len as u64) << SIZES;
-            i += 1;
-        }
-        if unlike == 0 { Some(words) } else { None }
-    }
-
-    #[inline(always)]
-    fn header(&self) -> u64 {
-        header(self.dtype, is_aligned(self.first))
-    }
-}
-
-/// Where the sizes of an operand begin in its first word; its rank, if the sizes have words of their own.
-const SIZES: u32 = 16;
-/// Bits of a size of a matrix.
-const SIDE: u32 = 24;
-
-/// Layouts that one word holds together with type and alignment, which are those of most short calls.
-struct Form;
-
-impl Form {
-    /// Neighbours along one axis.
-    const LINE: u64 = 1 << 9;
-    /// Rows of neighbours without gaps.
-    const ROWS: u64 = 2 << 9;
-    /// Columns of neighbours without gaps.
-    const COLUMNS: u64 = 3 << 9;
-    const ALL: u64 = 3 << 9;
-
-    #[inline]
-    fn of(shape: &Shape, strides: &Strides) -> Option<u64> {
-        match (&shape[..], &strides[..]) {
-            (&[len], &[1]) => Self::line(len),
-            (&[m, n], &[x, y]) if (m | n) >> SIDE == 0 => {
-                let form = match (x as usize, y as usize) {
-                    (x, 1) if x == n => Self::ROWS,
-                    (1, y) if y == m => Self::COLUMNS,
-                    _ => return None,
-                };
-                Some(form | (m as u64) << SIZES | (n as u64) << (SIZES + SIDE))
-            }
-            _ => None,
-        }
-    }
-
-    #[inline]
-    fn line(len: usize) -> Option<u64> {
-        (len >> (2 * SIDE) == 0).then_some(Self::LINE | (len as u64) << SIZES)
-    }
-
-    /// Sizes and strides, if the word holds them.
-    fn read(word: u64) -> Option<(Shape, Strides)> {
-        let (m, n) = ((word >> SIZES) as usize & ((1 << SIDE) - 1), (word >> (SIZES + SIDE)) as usize);
-        let (shape, strides): (&[usize], &[isize]) = match word & Self::ALL {
-            Self::LINE => (&[(word >> SIZES) as usize], &[1]),
-            Self::ROWS => (&[m, n], &[n as isize, 1]),
-            Self::COLUMNS => (&[m, n], &[1, m as isize]),
-            _ => return None,
-        };
-        Shape::new(shape).ok().zip(Strides::new(strides).ok())
-    }
-}
-
 impl KeptWords {
     /// The hash.
     pub fn hash(&self) -> u64 {
@@ -331,12 +244,17 @@ impl KeptWords {
 
     /// The same for a short key.
     #[inline(always)]
-    pub fn is_short<const N: usize>(&self, key: &ShortWords<N>) -> bool {
-        const { assert!(N <= SHORT) };
-        let mut differences = self.form ^ key.flags.form(N);
+    pub fn is_short<const K: usize, const M: usize>(&self, key: &ShortKey<K, M>) -> bool {
+        const { assert!(K + M <= SHORT) };
+        let mut differences = self.form ^ ShortKey::<K, M>::FLAGS.form(K + M);
         let mut i = 0;
-        while i < N {
-            differences |= self.first[i] ^ key.row[i];
+        while i < K {
+            differences |= self.first[i] ^ key.operation[i];
+            i += 1;
+        }
+        i = 0;
+        while i < M {
+            differences |= self.first[K + i] ^ key.operands[i].bits();
             i += 1;
         }
         differences == 0

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::Runtime;
 use crate::backends::cpu::Near;
 use crate::error::{Result, Thin};
-use crate::ops::{ShortWords, Words};
+use crate::ops::{ShortKey, Words};
 use crate::selection::{self, Entry, LaunchFailure, Panic};
+use crate::tensor::{Peeked, Word};
 
 impl Runtime {
     /// Runs a request that is in the decision table, where only those are that were found to be right.
@@ -34,12 +35,15 @@ impl Runtime {
     /// The same for a short key of this kind of call. It melts into the call: what is handed over through memory is late, and the results of
     /// the call before leave no room for this one's in the queue of stores until its kernel is found.
     #[inline(always)]
-    pub(crate) fn execute_short<const N: usize, const M: usize>(
+    pub(crate) fn execute_short<const K: usize, const M: usize>(
         &self,
         kind: usize,
-        key: ShortWords<N>,
-        pointers: [*mut u8; M],
+        operation: [u64; K],
+        operands: [Peeked; M],
+        are_usual: impl Fn([Word; M]) -> bool,
     ) -> Option<Thin> {
+        let key = ShortKey { operation, operands: operands.map(|operand| operand.word) };
+        let pointers = operands.map(|operand| operand.first);
         if self.recorder.is_none()
             && let Some(loan) = self.selector.table.latest(kind).lend()
             && loan.value().is_current(self.kernels().generation())
@@ -47,18 +51,19 @@ impl Runtime {
         {
             return Some(self.run_short(loan.value(), pointers));
         }
-        self.execute_looked_up(kind, key, pointers)
+        self.execute_looked_up(kind, key, pointers, are_usual)
     }
 
     /// The same by the table.
     #[inline(never)]
-    fn execute_looked_up<const N: usize, const M: usize>(
+    fn execute_looked_up<const K: usize, const M: usize>(
         &self,
         kind: usize,
-        key: ShortWords<N>,
+        key: ShortKey<K, M>,
         pointers: [*mut u8; M],
+        are_usual: impl Fn([Word; M]) -> bool,
     ) -> Option<Thin> {
-        if self.recorder.is_some() {
+        if self.recorder.is_some() || !are_usual(key.operands) {
             return None;
         }
         let (key, generation) = (key.words(), self.kernels().generation());

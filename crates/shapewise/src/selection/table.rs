@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::trials::Trials;
 use super::{Candidate, Watch};
 use crate::backends::cpu::{Loan, Near};
-use crate::ops::{Bound, KeptWords, ShortWords, Words, Workload};
+use crate::ops::{Bound, KeptWords, ShortKey, Words, Workload};
 use crate::tracking::History;
 
 /// Snapshots side by side, so that publishing copies only one of them.
@@ -76,7 +76,7 @@ impl Entry {
 
     /// Whether it is that of a short key.
     #[inline(always)]
-    pub fn is_of<const N: usize>(&self, key: &ShortWords<N>) -> bool {
+    pub fn is_of<const K: usize, const M: usize>(&self, key: &ShortKey<K, M>) -> bool {
         self.key.is_short(key)
     }
 

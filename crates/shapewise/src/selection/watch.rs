@@ -17,17 +17,20 @@ const FIRST_LOOK: usize = 9;
 /// Timings kept for the next row of evidence.
 const KEPT: usize = 31;
 
-/// Seconds that timing one call costs: two readings of the clock and the bookkeeping, which takes about as long.
+/// Seconds that timing one call costs: two readings of the clock and the bookkeeping, which is twice what it takes in a row of them: between
+/// kernels it is not foreseen, and waits until all that was written has reached the cache.
 static TIMING_COST: LazyLock<f64> = LazyLock::new(|| {
-    let readings = 64u32;
+    const ROW: u32 = 64;
     let attempt = || {
+        let watch = Watch::alone(1e-3, None);
         let start = Instant::now();
-        for _ in 0..readings {
-            std::hint::black_box(Instant::now());
+        for _ in 0..ROW {
+            let call = Instant::now();
+            std::hint::black_box(watch.note(1e-3 + call.elapsed().as_secs_f64()));
         }
-        start.elapsed().as_secs_f64() / f64::from(readings)
+        start.elapsed().as_secs_f64() / f64::from(ROW)
     };
-    4.0 * (0..5).map(|_| attempt()).fold(f64::INFINITY, f64::min)
+    2.0 * (0..5).map(|_| attempt()).fold(f64::INFINITY, f64::min)
 });
 
 /// What is noted while a choice is in use.
@@ -65,24 +68,29 @@ pub(crate) struct Noted {
 impl Watch {
     /// What is expected, if it is known, and whether every call is to be timed.
     pub fn new(expected: Option<Measured>, every_call: bool) -> Self {
-        let watch = Self {
-            calls: AtomicU64::new(0),
-            mask: AtomicU32::new(0),
-            expected: AtomicU64::new(0),
-            every_call,
-            recent: Mutex::new(Recent {
-                samples: ArrayVec::new(),
-                drift: DriftDetector::default(),
-                scatter: expected.and_then(|m| m.spread).unwrap_or(0.0),
-                seen: 0,
-                next_row: KEPT as u64,
-            }),
-            used: AtomicBool::new(true),
-        };
+        let watch = Self { every_call, ..Self::alone(0.0, expected.and_then(|m| m.spread)) };
         if let Some(measured) = expected {
             watch.expect(measured.seconds);
         }
         watch
+    }
+
+    /// One that expects so many seconds, or nothing yet, and has no rhythm.
+    fn alone(expected: f64, spread: Option<f64>) -> Self {
+        Self {
+            calls: AtomicU64::new(0),
+            mask: AtomicU32::new(0),
+            expected: AtomicU64::new(expected.to_bits()),
+            every_call: false,
+            recent: Mutex::new(Recent {
+                samples: ArrayVec::new(),
+                drift: DriftDetector::default(),
+                scatter: spread.unwrap_or(0.0),
+                seen: 0,
+                next_row: KEPT as u64,
+            }),
+            used: AtomicBool::new(true),
+        }
     }
 
     fn expect(&self, seconds: f64) {

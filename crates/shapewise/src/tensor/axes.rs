@@ -63,28 +63,6 @@ impl<T: Copy + Default> Axes<T> {
     }
 }
 
-impl Shape {
-    /// The first size, zero where there are no axes.
-    #[inline(always)]
-    pub(crate) fn first_or_zero(&self) -> usize {
-        self.values[0]
-    }
-
-    /// Zero if there is just one axis, and that is `size`.
-    #[inline(always)]
-    pub(crate) fn unlike_sole(&self, size: usize) -> usize {
-        usize::from(self.rank ^ 1) | (self.values[0] ^ size)
-    }
-}
-
-impl Strides {
-    /// Zero if there is just one axis, and that is `stride`.
-    #[inline(always)]
-    pub(crate) fn unlike_sole(&self, stride: isize) -> usize {
-        usize::from(self.rank ^ 1) | (self.values[0] ^ stride) as usize
-    }
-}
-
 impl<T> Deref for Axes<T> {
     type Target = [T];
 

@@ -100,12 +100,6 @@ impl Layout {
         self.shape.sole().filter(|_| self.strides.sole() == Some(1))
     }
 
-    /// Zero for one axis of so many neighbours.
-    #[inline(always)]
-    pub(crate) fn unlike_line(&self, len: usize) -> usize {
-        self.shape.unlike_sole(len) | self.strides.unlike_sole(1)
-    }
-
     /// Whether two indices may name the same element, as after a broadcast: nothing may be written through it.
     pub fn overlaps_itself(&self) -> bool {
         if self.is_empty() || self.is_contiguous() {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::view::{Peeked, checked_cast, element, expect};
-use super::{DType, Element, Layout, Shape, TensorView, TensorViewMut};
+use super::{DType, Element, Layout, Shape, TensorView, TensorViewMut, Word};
 use crate::backends::cpu::{HostBuffer, MemoryPool};
 use crate::error::{Error, Result};
 
@@ -21,6 +21,8 @@ pub struct Tensor {
     storage: Arc<HostBuffer>,
     dtype: DType,
     layout: Layout,
+    /// Type, alignment and layout again.
+    word: Word,
 }
 
 impl Tensor {
@@ -28,7 +30,7 @@ impl Tensor {
     pub fn from_vec<T: Element>(values: Vec<T>, shape: &[usize]) -> Result<Self> {
         let shape = fitting(shape, values.len())?;
         let storage = Arc::new(HostBuffer::from_vec(values));
-        Ok(Self { storage, dtype: T::DTYPE, layout: Layout::contiguous(shape) })
+        Ok(Self::of(storage, T::DTYPE, Layout::contiguous(shape)))
     }
 
     /// Copies a slice.
@@ -42,7 +44,7 @@ impl Tensor {
     /// One element, no axes.
     pub fn scalar<T: Element>(value: T) -> Self {
         let layout = Layout::contiguous(Shape::filled(0, 0));
-        Self { storage: Arc::new(HostBuffer::from_vec(vec![value])), dtype: T::DTYPE, layout }
+        Self::of(Arc::new(HostBuffer::from_vec(vec![value])), T::DTYPE, layout)
     }
 
     /// All zeros.
@@ -73,7 +75,19 @@ impl Tensor {
             .filter(|&n| isize::try_from(n).is_ok())
             .ok_or_else(|| Error::SizeOverflow { shape: shape.to_vec() })?;
         let storage = Arc::new(HostBuffer::Pool(pool.take(bytes)?));
-        Ok(Self { storage, dtype, layout: Layout::contiguous(*shape) })
+        Ok(Self::of(storage, dtype, Layout::contiguous(*shape)))
+    }
+
+    /// Elements in memory that holds the layout.
+    #[inline]
+    fn of(storage: Arc<HostBuffer>, dtype: DType, layout: Layout) -> Self {
+        let first = element(storage.bytes().as_ptr().cast_mut(), dtype, &layout);
+        Self { word: Word::of(dtype, first, &layout), storage, dtype, layout }
+    }
+
+    /// The same memory under another layout that it holds.
+    fn laid_out(&self, layout: Layout) -> Self {
+        Self::of(Arc::clone(&self.storage), self.dtype, layout)
     }
 
     /// The element type.
@@ -121,7 +135,7 @@ impl Tensor {
     /// A borrowed view.
     #[inline]
     pub fn view(&self) -> TensorView<'_> {
-        TensorView::of_tensor(self.storage.bytes(), self.dtype, &self.layout)
+        TensorView::of_tensor(self.storage.bytes(), self.dtype, &self.layout, self.word)
     }
 
     /// The address of element `[0, 0, …]`.
@@ -139,53 +153,49 @@ impl Tensor {
 
     /// What a short call looks at.
     #[inline(always)]
-    pub(crate) fn peek(&self) -> Peeked<'_> {
-        Peeked { first: self.view_first().cast_mut(), dtype: self.dtype, layout: &self.layout }
+    pub(crate) fn peek(&self) -> Peeked {
+        Peeked { first: self.view_first().cast_mut(), word: self.word }
     }
 
     /// The same of a result, unless other tensors share the memory.
     #[inline(always)]
-    pub(crate) fn peek_mut(&mut self) -> Option<Peeked<'_>> {
+    pub(crate) fn peek_mut(&mut self) -> Option<Peeked> {
         let start = HostBuffer::sole(&mut self.storage)?.bytes_mut().as_mut_ptr();
-        Some(Peeked {
-            first: element(start, self.dtype, &self.layout),
-            dtype: self.dtype,
-            layout: &self.layout,
-        })
+        Some(Peeked { first: element(start, self.dtype, &self.layout), word: self.word })
     }
 
     /// A borrowed view to be written; an error while other tensors share the memory.
     #[inline(always)]
     pub fn view_mut(&mut self) -> Result<TensorViewMut<'_>> {
         let Some(storage) = HostBuffer::sole(&mut self.storage) else { return Err(SHARED) };
-        TensorViewMut::of_tensor(storage.bytes_mut(), self.dtype, &self.layout)
+        TensorViewMut::of_tensor(storage.bytes_mut(), self.dtype, &self.layout, self.word)
     }
 
     /// The last two axes exchanged, sharing the memory.
     #[must_use]
     pub fn transpose(&self) -> Self {
-        Self { layout: self.layout.transpose(), ..self.clone() }
+        self.laid_out(self.layout.transpose())
     }
 
     /// The axes in another order, sharing the memory.
     pub fn permute(&self, order: &[usize]) -> Result<Self> {
-        Ok(Self { layout: self.layout.permute(order)?, ..self.clone() })
+        Ok(self.laid_out(self.layout.permute(order)?))
     }
 
     /// Elements `start..end` of an axis in steps of `step`, sharing the memory.
     pub fn slice(&self, axis: usize, start: usize, end: usize, step: isize) -> Result<Self> {
-        Ok(Self { layout: self.layout.slice(axis, start, end, step)?, ..self.clone() })
+        Ok(self.laid_out(self.layout.slice(axis, start, end, step)?))
     }
 
     /// Repeats axes of size one up to `shape`, sharing the memory.
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self> {
-        Ok(Self { layout: self.layout.broadcast_to(&Shape::new(shape)?)?, ..self.clone() })
+        Ok(self.laid_out(self.layout.broadcast_to(&Shape::new(shape)?)?))
     }
 
     /// Another shape for the same elements; copies only where strides cannot express it.
     pub fn reshape(&self, shape: &[usize]) -> Result<Self> {
         if let Some(layout) = self.layout.reshape(shape)? {
-            return Ok(Self { layout, ..self.clone() });
+            return Ok(self.laid_out(layout));
         }
         self.to_contiguous()?.reshape(shape)
     }

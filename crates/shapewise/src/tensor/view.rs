@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use super::{DType, Element, Layout, Shape, Tensor};
+use super::{DType, Element, Layout, Shape, Tensor, Word};
 use crate::backends::cpu::MemoryError;
 use crate::error::{Error, Result};
 
@@ -31,6 +31,8 @@ pub struct TensorView<'a> {
     bytes: &'a [u8],
     dtype: DType,
     layout: Placed<'a>,
+    /// Type, alignment and layout again.
+    word: Word,
 }
 
 /// A borrowed tensor that may be written.
@@ -39,6 +41,8 @@ pub struct TensorViewMut<'a> {
     bytes: &'a mut [u8],
     dtype: DType,
     layout: Placed<'a>,
+    /// Type, alignment and layout again.
+    word: Word,
 }
 
 macro_rules! describe {
@@ -131,14 +135,21 @@ impl<'a> TensorView<'a> {
 
     pub(crate) fn new(bytes: &'a [u8], dtype: DType, layout: Layout) -> Result<Self> {
         checked(bytes, dtype, &layout)?;
-        Ok(Self { bytes, dtype, layout: Placed::Own(layout) })
+        Ok(Self::of(bytes, dtype, layout))
+    }
+
+    /// A view of memory that holds the layout.
+    #[inline]
+    fn of(bytes: &'a [u8], dtype: DType, layout: Layout) -> Self {
+        let word = Word::of(dtype, element(bytes.as_ptr().cast_mut(), dtype, &layout), &layout);
+        Self { bytes, dtype, layout: Placed::Own(layout), word }
     }
 
     /// A view whose layout was checked when its tensor was made.
     #[inline]
-    pub(super) fn of_tensor(bytes: &'a [u8], dtype: DType, layout: &'a Layout) -> Self {
+    pub(super) fn of_tensor(bytes: &'a [u8], dtype: DType, layout: &'a Layout, word: Word) -> Self {
         debug_assert!(checked(bytes, dtype, layout).is_ok());
-        Self { bytes, dtype, layout: Placed::Tensor(layout) }
+        Self { bytes, dtype, layout: Placed::Tensor(layout), word }
     }
 
     /// The same memory under another layout.
@@ -148,28 +159,29 @@ impl<'a> TensorView<'a> {
 
     /// The same bytes as elements of the type that stands for all of this size.
     pub(crate) fn as_plain(&self) -> Self {
-        Self { dtype: self.dtype.plain(), ..*self }
+        let dtype = self.dtype.plain();
+        Self { dtype, word: self.word.with_dtype(dtype), ..*self }
     }
 
     /// The last two axes exchanged.
     #[must_use]
     pub fn transpose(&self) -> Self {
-        Self { layout: Placed::Own(self.layout.transpose()), ..*self }
+        Self::of(self.bytes, self.dtype, self.layout.transpose())
     }
 
     /// The axes in another order.
     pub fn permute(&self, order: &[usize]) -> Result<Self> {
-        Ok(Self { layout: Placed::Own(self.layout.permute(order)?), ..*self })
+        Ok(Self::of(self.bytes, self.dtype, self.layout.permute(order)?))
     }
 
     /// Elements `start..end` of an axis in steps of `step`.
     pub fn slice(&self, axis: usize, start: usize, end: usize, step: isize) -> Result<Self> {
-        Ok(Self { layout: Placed::Own(self.layout.slice(axis, start, end, step)?), ..*self })
+        Ok(Self::of(self.bytes, self.dtype, self.layout.slice(axis, start, end, step)?))
     }
 
     /// Repeats axes of size one up to `shape`.
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self> {
-        Ok(Self { layout: Placed::Own(self.layout.broadcast_to(&Shape::new(shape)?)?), ..*self })
+        Ok(Self::of(self.bytes, self.dtype, self.layout.broadcast_to(&Shape::new(shape)?)?))
     }
 
     /// The first element's address; meaningless for an empty view.
@@ -180,8 +192,8 @@ impl<'a> TensorView<'a> {
 
     /// What a short call looks at.
     #[inline(always)]
-    pub(crate) fn peek(&self) -> Peeked<'_> {
-        Peeked { first: self.first().cast_mut(), dtype: self.dtype, layout: &self.layout }
+    pub(crate) fn peek(&self) -> Peeked {
+        Peeked { first: self.first().cast_mut(), word: self.word }
     }
 
     /// The elements as a slice, if they are contiguous and of type `T`.
@@ -280,15 +292,21 @@ impl<'a> TensorViewMut<'a> {
     pub(crate) fn new(bytes: &'a mut [u8], dtype: DType, layout: Layout) -> Result<Self> {
         checked(bytes, dtype, &layout)?;
         writable(&layout)?;
-        Ok(Self { bytes, dtype, layout: Placed::Own(layout) })
+        let word = Word::of(dtype, element(bytes.as_mut_ptr(), dtype, &layout), &layout);
+        Ok(Self { bytes, dtype, layout: Placed::Own(layout), word })
     }
 
     /// A view whose layout was checked against the memory when its tensor was made.
     #[inline(always)]
-    pub(super) fn of_tensor(bytes: &'a mut [u8], dtype: DType, layout: &'a Layout) -> Result<Self> {
+    pub(super) fn of_tensor(
+        bytes: &'a mut [u8],
+        dtype: DType,
+        layout: &'a Layout,
+        word: Word,
+    ) -> Result<Self> {
         debug_assert!(checked(bytes, dtype, layout).is_ok());
         writable(layout)?;
-        Ok(Self { bytes, dtype, layout: Placed::Tensor(layout) })
+        Ok(Self { bytes, dtype, layout: Placed::Tensor(layout), word })
     }
 
     /// The same memory under another layout.
@@ -298,17 +316,18 @@ impl<'a> TensorViewMut<'a> {
 
     /// The same bytes as elements of the type that stands for all of this size.
     pub(crate) fn into_plain(self) -> Self {
-        Self { dtype: self.dtype.plain(), ..self }
+        let dtype = self.dtype.plain();
+        Self { dtype, word: self.word.with_dtype(dtype), ..self }
     }
 
     /// The same view, to be read.
     pub fn as_view(&self) -> TensorView<'_> {
-        TensorView { bytes: self.bytes, dtype: self.dtype, layout: self.layout }
+        TensorView { bytes: self.bytes, dtype: self.dtype, layout: self.layout, word: self.word }
     }
 
     /// The same view, borrowed for a while.
     pub fn reborrow(&mut self) -> TensorViewMut<'_> {
-        TensorViewMut { bytes: self.bytes, dtype: self.dtype, layout: self.layout }
+        TensorViewMut { bytes: self.bytes, dtype: self.dtype, layout: self.layout, word: self.word }
     }
 
     /// The first element's address; meaningless for an empty view.
@@ -361,8 +380,7 @@ impl<'a> From<&TensorView<'a>> for TensorView<'a> {
 
 impl<'a, T: Element> From<&'a [T]> for TensorView<'a> {
     fn from(values: &'a [T]) -> Self {
-        let layout = Layout::contiguous(Shape::filled(values.len(), 1));
-        Self { bytes: bytemuck::cast_slice(values), dtype: T::DTYPE, layout: Placed::Own(layout) }
+        Self::of(bytemuck::cast_slice(values), T::DTYPE, Layout::line(values.len()))
     }
 }
 
@@ -375,10 +393,9 @@ pub(super) fn element(bytes: *mut u8, dtype: DType, layout: &Layout) -> *mut u8 
 
 /// What a short call looks at instead of a view, which is larger.
 #[derive(Clone, Copy)]
-pub struct Peeked<'b> {
+pub struct Peeked {
     pub(crate) first: *mut u8,
-    pub(crate) dtype: DType,
-    pub(crate) layout: &'b Layout,
+    pub(crate) word: Word,
 }
 
 /// What a result can be written into.
@@ -389,7 +406,7 @@ pub trait Output<'a> {
     /// What can be seen without a view, if nothing but a layout that repeats elements stands against writing.
     #[doc(hidden)]
     #[inline(always)]
-    fn peek(&mut self) -> Option<Peeked<'_>> {
+    fn peek(&mut self) -> Option<Peeked> {
         None
     }
 }
@@ -401,8 +418,8 @@ impl<'a> Output<'a> for TensorViewMut<'a> {
     }
 
     #[inline(always)]
-    fn peek(&mut self) -> Option<Peeked<'_>> {
-        Some(Peeked { first: self.first(), dtype: self.dtype, layout: &self.layout })
+    fn peek(&mut self) -> Option<Peeked> {
+        Some(Peeked { first: self.first(), word: self.word })
     }
 }
 
@@ -414,7 +431,7 @@ impl<'a> Output<'a> for &'a mut Tensor {
     }
 
     #[inline(always)]
-    fn peek(&mut self) -> Option<Peeked<'_>> {
+    fn peek(&mut self) -> Option<Peeked> {
         self.peek_mut()
     }
 }

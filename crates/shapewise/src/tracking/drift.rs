@@ -61,10 +61,13 @@ impl DriftDetector {
         self.recent.push(residual);
         add(&mut self.slower, residual - tolerance, threshold);
         add(&mut self.faster, -residual - tolerance, threshold);
-        let drift = match self.middle() {
-            m if self.slower > threshold && m > tolerance => Drift::Slower,
-            m if self.faster > threshold && m < -tolerance => Drift::Faster,
-            _ => return Drift::None,
+        // Nearly always neither is reached, and then nothing need be sorted.
+        let drift = if self.slower > threshold && self.middle() > tolerance {
+            Drift::Slower
+        } else if self.faster > threshold && self.middle() < -tolerance {
+            Drift::Faster
+        } else {
+            return Drift::None;
         };
         *self = Self::default();
         drift

@@ -21,10 +21,9 @@ pub mod webgpu;
 
 use arrayvec::ArrayVec;
 
-use super::call::is_aligned;
 use super::{Kernel, MAX_OPERANDS, Operation, Request, Words, Workload};
 use crate::error::{Error, Result, Thin};
-use crate::tensor::{DType, Layout, Output, Shape, Tensor, TensorView, TensorViewMut};
+use crate::tensor::{DType, Layout, Output, Shape, Tensor, TensorView, TensorViewMut, is_aligned};
 use crate::{Prepared, Runtime};
 use canonical::{Operands, canonical};
 

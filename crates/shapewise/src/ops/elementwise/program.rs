@@ -46,6 +46,8 @@ pub struct Program {
     constants: u8,
     /// Known from the steps, so that usual calls need not look at the types of every step.
     keeps_floats: bool,
+    /// The words of two functions of two inputs without constants, which short calls are known by.
+    chain: Option<[u64; 2]>,
     steps: [Step; MAX_STEPS],
     values: [u64; MAX_CONSTANTS],
 }
@@ -87,6 +89,7 @@ impl Program {
             len: 0,
             constants: 0,
             keeps_floats: steps.iter().all(|step| step.function.keeps_floats()),
+            chain: None,
             steps: [NO_STEP; MAX_STEPS],
             values: [0; MAX_CONSTANTS],
         };
@@ -94,6 +97,9 @@ impl Program {
         program.len = steps.len() as u8;
         program.values[..constants.len()].copy_from_slice(&constants);
         program.constants = constants.len() as u8;
+        if let (2, [first, second], []) = (inputs, steps, &constants[..]) {
+            program.chain = Some([first.word(), second.word()]);
+        }
         Ok(program)
     }
 
@@ -116,7 +122,7 @@ impl Program {
             i += 1;
         }
         let (inputs, constants) = (inputs as u8, constants.len() as u8);
-        Self { inputs, len: 1, constants, keeps_floats: function.keeps_floats(), steps, values }
+        Self { inputs, len: 1, constants, keeps_floats: function.keeps_floats(), chain: None, steps, values }
     }
 
     /// Whether inputs of one floating-point type always give a result of that type.
@@ -270,19 +276,17 @@ impl Program {
         [self.counts(), self.steps[0].word()]
     }
 
-    /// The same for two functions of two inputs; `None` for other programs.
+    /// The same for two functions of two inputs without constants; `None` for other programs.
     #[inline(always)]
     pub(super) fn chain_words(&self) -> Option<[u64; 3]> {
-        let counts = self.counts();
-        let chain = counts == Self::MARK | 2 | 2 << 8;
-        if chain { Some([counts, self.steps[0].word(), self.steps[1].word()]) } else { None }
+        let [first, second] = self.chain?;
+        Some([const { Self::MARK | 2 | 2 << 8 }, first, second])
     }
 
-    /// A number of its last function, another one for chains; below that of products.
+    /// A number of the function whose word that is, which comes last; another one for chains, and below that of products.
     #[inline(always)]
-    pub(super) fn kind(&self) -> usize {
-        let (single, last) = (self.len == 1, self.steps[usize::from(self.len != 1)]);
-        (last.word() >> 48 & 31) as usize | if single { 0 } else { 32 }
+    pub(super) const fn kind(word: u64, chain: bool) -> usize {
+        (word >> 48 & 31) as usize | if chain { 32 } else { 0 }
     }
 }
 

@@ -4,22 +4,14 @@
 use super::Program;
 use crate::Runtime;
 use crate::error::Thin;
-use crate::ops::ShortWords;
-use crate::tensor::{Peeked, TensorView};
+use crate::tensor::{Peeked, TensorView, Word};
 
 impl Runtime {
     /// A call of a function of one operand, if it is in the table, where only those are that were found to be right.
     #[inline(always)]
-    pub(super) fn short_unary(
-        &self,
-        program: &Program,
-        a: Peeked<'_>,
-        out: Option<Peeked<'_>>,
-    ) -> Option<Thin> {
+    pub(super) fn short_unary(&self, program: &Program, a: Peeked, out: Option<Peeked>) -> Option<Thin> {
         let ([counts, step], out) = (program.short_words(), out?);
-        let [a_word, word] = Peeked::lines([&a, &out])?;
-        let key = ShortWords::new([counts, step, a_word, word]);
-        self.execute_short(program.kind(), key, [a.first, out.first])
+        self.execute_short(Program::kind(step, false), [counts, step], [a, out], Word::are_lines)
     }
 
     /// The same with two operands.
@@ -27,14 +19,12 @@ impl Runtime {
     pub(super) fn short_binary(
         &self,
         program: &Program,
-        a: Peeked<'_>,
-        b: Peeked<'_>,
-        out: Option<Peeked<'_>>,
+        a: Peeked,
+        b: Peeked,
+        out: Option<Peeked>,
     ) -> Option<Thin> {
         let ([counts, step], out) = (program.short_words(), out?);
-        let [a_word, b_word, word] = Peeked::lines([&a, &b, &out])?;
-        let key = ShortWords::new([counts, step, a_word, b_word, word]);
-        self.execute_short(program.kind(), key, [a.first, b.first, out.first])
+        self.execute_short(Program::kind(step, false), [counts, step], [a, b, out], Word::are_lines)
     }
 
     /// The same for two functions of two operands, as a sum and what activates it.
@@ -43,13 +33,10 @@ impl Runtime {
         &self,
         program: &Program,
         inputs: &[TensorView<'_>],
-        out: Option<Peeked<'_>>,
+        out: Option<Peeked>,
     ) -> Option<Thin> {
         let [a, b] = inputs else { return None };
-        let ([counts, first, second], out) = (program.chain_words()?, out?);
-        let (a, b) = (a.peek(), b.peek());
-        let [a_word, b_word, word] = Peeked::lines([&a, &b, &out])?;
-        let key = ShortWords::new([counts, first, second, a_word, b_word, word]);
-        self.execute_short(program.kind(), key, [a.first, b.first, out.first])
+        let (words, out) = (program.chain_words()?, out?);
+        self.execute_short(Program::kind(words[2], true), words, [a.peek(), b.peek(), out], Word::are_lines)
     }
 }

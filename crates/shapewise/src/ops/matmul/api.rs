@@ -2,8 +2,8 @@
 
 use super::MatmulAttributes;
 use crate::error::{Error, Result, Thin};
-use crate::ops::{Activation, Asked, Operation, Request, ShortWords};
-use crate::tensor::{DType, Layout, Output, Peeked, Shape, Strides, Tensor, TensorView, TensorViewMut};
+use crate::ops::{Activation, Asked, Operation, Request};
+use crate::tensor::{DType, Layout, Output, Peeked, Shape, Strides, Tensor, TensorView, TensorViewMut, Word};
 use crate::{Prepared, Runtime};
 
 /// What is added and applied to a product before it is written, in the same pass.
@@ -99,11 +99,8 @@ impl Runtime {
     /// A plain product of matrices that lie without gaps, if it is in the table, where only those are that were found to be right. It
     /// melts into the call, and views are not made for it: short calls feel every word that goes through memory.
     #[inline(always)]
-    fn short_product(&self, a: Peeked<'_>, b: Peeked<'_>, out: Option<Peeked<'_>>) -> Option<Thin> {
-        let out = out?;
-        let matrices = [&a, &b, &out].iter().all(|operand| operand.layout.shape.len() == 2);
-        let key = ShortWords::new([PLAIN.word(), a.word()?, b.word()?, out.word()?]);
-        if matrices { self.execute_short(KIND, key, [a.first, b.first, out.first]) } else { None }
+    fn short_product(&self, a: Peeked, b: Peeked, out: Option<Peeked>) -> Option<Thin> {
+        self.execute_short(KIND, [PLAIN.word()], [a, b, out?], Word::are_matrices)
     }
 
     /// The matrix product with bias and activation in the same pass.
