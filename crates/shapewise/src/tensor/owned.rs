@@ -135,7 +135,13 @@ impl Tensor {
     /// A borrowed view.
     #[inline]
     pub fn view(&self) -> TensorView<'_> {
-        TensorView::of_tensor(self.storage.bytes(), self.dtype, &self.layout, self.word)
+        TensorView::from(self)
+    }
+
+    /// The memory that holds the layout.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.storage.bytes()
     }
 
     /// The address of element `[0, 0, …]`.

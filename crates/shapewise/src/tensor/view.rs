@@ -27,12 +27,19 @@ impl Deref for Placed<'_> {
 
 /// A borrowed, read-only tensor.
 #[derive(Clone, Copy, Debug)]
-pub struct TensorView<'a> {
-    bytes: &'a [u8],
-    dtype: DType,
-    layout: Placed<'a>,
-    /// Type, alignment and layout again.
-    word: Word,
+pub struct TensorView<'a>(Seen<'a>);
+
+/// A whole tensor is looked at where it lies: what a short call need not know is not even read.
+#[derive(Clone, Copy, Debug)]
+enum Seen<'a> {
+    Tensor(&'a Tensor),
+    Memory {
+        bytes: &'a [u8],
+        dtype: DType,
+        layout: Placed<'a>,
+        /// Type, alignment and layout again.
+        word: Word,
+    },
 }
 
 /// A borrowed tensor that may be written.
@@ -47,45 +54,33 @@ pub struct TensorViewMut<'a> {
 
 macro_rules! describe {
     () => {
-        /// The element type.
-        #[inline]
-        pub fn dtype(&self) -> DType {
-            self.dtype
-        }
-
-        /// Shape, strides and offset.
-        #[inline]
-        pub fn layout(&self) -> &Layout {
-            &self.layout
-        }
-
         /// Elements along each axis.
         #[inline]
         pub fn shape(&self) -> &[usize] {
-            &self.layout.shape
+            &self.layout().shape
         }
 
         /// Distance between neighbours along each axis, in elements.
         #[inline]
         pub fn strides(&self) -> &[isize] {
-            &self.layout.strides
+            &self.layout().strides
         }
 
         /// Number of axes.
         #[inline]
         pub fn rank(&self) -> usize {
-            self.layout.shape.len()
+            self.layout().shape.len()
         }
 
         /// Number of elements.
         #[inline]
         pub fn len(&self) -> usize {
-            self.layout.len()
+            self.layout().len()
         }
 
         /// Whether there are no elements.
         pub fn is_empty(&self) -> bool {
-            self.layout.is_empty()
+            self.layout().is_empty()
         }
     };
 }
@@ -109,6 +104,33 @@ fn writable(layout: &Layout) -> Result<()> {
 
 impl<'a> TensorView<'a> {
     describe!();
+
+    /// The element type.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        match &self.0 {
+            Seen::Tensor(tensor) => tensor.dtype(),
+            Seen::Memory { dtype, .. } => *dtype,
+        }
+    }
+
+    /// Shape, strides and offset.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        match &self.0 {
+            Seen::Tensor(tensor) => tensor.layout(),
+            Seen::Memory { layout, .. } => layout,
+        }
+    }
+
+    /// The memory that holds the layout.
+    #[inline]
+    fn bytes(&self) -> &'a [u8] {
+        match &self.0 {
+            Seen::Tensor(tensor) => tensor.bytes(),
+            Seen::Memory { bytes, .. } => bytes,
+        }
+    }
 
     /// A view of a slice, row-major.
     pub fn from_slice<T: Element>(values: &'a [T], shape: &[usize]) -> Result<Self> {
@@ -142,84 +164,88 @@ impl<'a> TensorView<'a> {
     #[inline]
     fn of(bytes: &'a [u8], dtype: DType, layout: Layout) -> Self {
         let word = Word::of(dtype, element(bytes.as_ptr().cast_mut(), dtype, &layout), &layout);
-        Self { bytes, dtype, layout: Placed::Own(layout), word }
-    }
-
-    /// A view whose layout was checked when its tensor was made.
-    #[inline]
-    pub(super) fn of_tensor(bytes: &'a [u8], dtype: DType, layout: &'a Layout, word: Word) -> Self {
-        debug_assert!(checked(bytes, dtype, layout).is_ok());
-        Self { bytes, dtype, layout: Placed::Tensor(layout), word }
+        Self(Seen::Memory { bytes, dtype, layout: Placed::Own(layout), word })
     }
 
     /// The same memory under another layout.
     pub fn with_layout(&self, layout: Layout) -> Result<Self> {
-        Self::new(self.bytes, self.dtype, layout)
+        Self::new(self.bytes(), self.dtype(), layout)
     }
 
     /// The same bytes as elements of the type that stands for all of this size.
     pub(crate) fn as_plain(&self) -> Self {
-        let dtype = self.dtype.plain();
-        Self { dtype, word: self.word.with_dtype(dtype), ..*self }
+        let (bytes, dtype) = (self.bytes(), self.dtype().plain());
+        match self.0 {
+            Seen::Tensor(tensor) => {
+                let word = tensor.peek().word.with_dtype(dtype);
+                Self(Seen::Memory { bytes, dtype, layout: Placed::Tensor(tensor.layout()), word })
+            }
+            Seen::Memory { layout, word, .. } => {
+                Self(Seen::Memory { bytes, dtype, layout, word: word.with_dtype(dtype) })
+            }
+        }
     }
 
     /// The last two axes exchanged.
     #[must_use]
     pub fn transpose(&self) -> Self {
-        Self::of(self.bytes, self.dtype, self.layout.transpose())
+        Self::of(self.bytes(), self.dtype(), self.layout().transpose())
     }
 
     /// The axes in another order.
     pub fn permute(&self, order: &[usize]) -> Result<Self> {
-        Ok(Self::of(self.bytes, self.dtype, self.layout.permute(order)?))
+        Ok(Self::of(self.bytes(), self.dtype(), self.layout().permute(order)?))
     }
 
     /// Elements `start..end` of an axis in steps of `step`.
     pub fn slice(&self, axis: usize, start: usize, end: usize, step: isize) -> Result<Self> {
-        Ok(Self::of(self.bytes, self.dtype, self.layout.slice(axis, start, end, step)?))
+        Ok(Self::of(self.bytes(), self.dtype(), self.layout().slice(axis, start, end, step)?))
     }
 
     /// Repeats axes of size one up to `shape`.
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self> {
-        Ok(Self::of(self.bytes, self.dtype, self.layout.broadcast_to(&Shape::new(shape)?)?))
+        Ok(Self::of(self.bytes(), self.dtype(), self.layout().broadcast_to(&Shape::new(shape)?)?))
     }
 
     /// The first element's address; meaningless for an empty view.
     #[inline]
     pub(crate) fn first(&self) -> *const u8 {
-        element(self.bytes.as_ptr().cast_mut(), self.dtype, &self.layout)
+        element(self.bytes().as_ptr().cast_mut(), self.dtype(), self.layout())
     }
 
     /// What a short call looks at.
     #[inline(always)]
     pub(crate) fn peek(&self) -> Peeked {
-        Peeked { first: self.first().cast_mut(), word: self.word }
+        match &self.0 {
+            Seen::Tensor(tensor) => tensor.peek(),
+            Seen::Memory { word, .. } => Peeked { first: self.first().cast_mut(), word: *word },
+        }
     }
 
     /// The elements as a slice, if they are contiguous and of type `T`.
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
-        expect::<T>("as_slice", self.dtype)?;
-        contiguous_slice(self.bytes, &self.layout)
+        expect::<T>("as_slice", self.dtype())?;
+        contiguous_slice(self.bytes(), self.layout())
     }
 
     /// The storage from the first element on.
     #[cfg(feature = "ndarray")]
     pub(super) fn elements_from_offset<T: Element>(&self) -> Result<&'a [T]> {
-        expect::<T>("as_ndarray", self.dtype)?;
-        checked_cast(self.bytes.get(self.layout.offset * size_of::<T>()..).unwrap_or_default())
+        expect::<T>("as_ndarray", self.dtype())?;
+        checked_cast(self.bytes().get(self.layout().offset * size_of::<T>()..).unwrap_or_default())
     }
 
     /// The elements in row-major order.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        expect::<T>("to_vec", self.dtype)?;
-        if let Ok(values) = contiguous_slice::<T>(self.bytes, &self.layout) {
+        expect::<T>("to_vec", self.dtype())?;
+        if let Ok(values) = contiguous_slice::<T>(self.bytes(), self.layout()) {
             return Ok(values.to_vec());
         }
-        let values = checked_cast::<T>(self.bytes)?;
+        let values = checked_cast::<T>(self.bytes())?;
         let mut out = Vec::new();
         // A broadcast view may have far more elements than there is memory.
         out.try_reserve_exact(self.len()).map_err(|_| MemoryError::OutOfMemory {
-            requested: self.len().saturating_mul(self.dtype.size()),
+            requested: self.len().saturating_mul(self.dtype().size()),
         })?;
         self.for_each_run(|start, count, stride| {
             out.extend((0..count).map(|i| values[start.wrapping_add_signed(stride * i as isize)]));
@@ -232,7 +258,7 @@ impl<'a> TensorView<'a> {
         if self.is_empty() {
             return;
         }
-        let merged = self.layout.merged();
+        let merged = self.layout().merged();
         let (Some((&count, outer)), Some((&stride, outer_strides))) =
             (merged.shape.split_last(), merged.strides.split_last())
         else {
@@ -261,16 +287,16 @@ impl<'a> TensorView<'a> {
 
     /// Copies the elements in row-major order into `out`, which holds exactly as many bytes.
     pub(crate) fn copy_bytes(&self, out: &mut [u8]) {
-        let size = self.dtype.size();
+        let size = self.dtype().size();
         let mut written = 0;
         self.for_each_run(|start, count, stride| {
             let target = &mut out[written..written + count * size];
             if stride == 1 {
-                target.copy_from_slice(&self.bytes[start * size..(start + count) * size]);
+                target.copy_from_slice(&self.bytes()[start * size..(start + count) * size]);
             } else {
                 for (i, element) in target.chunks_exact_mut(size).enumerate() {
                     let from = start.wrapping_add_signed(stride * i as isize) * size;
-                    element.copy_from_slice(&self.bytes[from..from + size]);
+                    element.copy_from_slice(&self.bytes()[from..from + size]);
                 }
             }
             written += count * size;
@@ -280,6 +306,18 @@ impl<'a> TensorView<'a> {
 
 impl<'a> TensorViewMut<'a> {
     describe!();
+
+    /// The element type.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape, strides and offset.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
 
     /// A view of a slice, row-major.
     pub fn from_slice<T: Element + bytemuck::AnyBitPattern>(
@@ -322,7 +360,12 @@ impl<'a> TensorViewMut<'a> {
 
     /// The same view, to be read.
     pub fn as_view(&self) -> TensorView<'_> {
-        TensorView { bytes: self.bytes, dtype: self.dtype, layout: self.layout, word: self.word }
+        TensorView(Seen::Memory {
+            bytes: self.bytes,
+            dtype: self.dtype,
+            layout: self.layout,
+            word: self.word,
+        })
     }
 
     /// The same view, borrowed for a while.
@@ -368,7 +411,7 @@ fn contiguous_slice<'a, T: Element>(bytes: &'a [u8], layout: &Layout) -> Result<
 impl<'a> From<&'a Tensor> for TensorView<'a> {
     #[inline]
     fn from(tensor: &'a Tensor) -> Self {
-        tensor.view()
+        Self(Seen::Tensor(tensor))
     }
 }
 
