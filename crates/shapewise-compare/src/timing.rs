@@ -111,7 +111,13 @@ pub fn race(
     let load = Load::now();
     let mut timings: Vec<Timing> = contestants
         .iter_mut()
-        .map(|c| Timing { inner: calibrate(c.as_mut(), out, plan), ..Timing::default() })
+        .map(|c| {
+            // Whoever looks for the best way to compute does so here: threads of others that still spin must not mislead it.
+            if threads > 1 {
+                settle();
+            }
+            Timing { inner: calibrate(c.as_mut(), out, plan), ..Timing::default() }
+        })
         .collect();
     let mut spins = vec![Vec::new(); contestants.len()];
     let begin = Instant::now();

@@ -12,6 +12,7 @@ mod modeler;
 mod models;
 mod operation;
 mod prediction;
+mod repeated;
 mod roofline;
 mod transfer;
 mod weights;

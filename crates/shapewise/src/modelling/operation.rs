@@ -1,13 +1,13 @@
 //! The model of one operation on one device: roofline, learned residual, neighbours and intervals together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rustc_hash::FxBuildHasher;
 use serde::Serialize;
 
 use super::example::check;
 use super::interval::{AdaptiveLevel, Scores};
+use super::repeated::{Own, Repeated};
 use super::transfer::{Near, Neighbours, Reach, Residual};
 use super::weights::ResourceWeights;
 use super::{
@@ -102,7 +102,7 @@ pub struct OperationModel {
     neighbours: Neighbours,
     reach: Reach,
     scores: Scores,
-    /// How far repeated measurements are from one another.
+    /// How far measurements are from what earlier ones tell.
     repeated: Scores,
     spreads: Spreads,
     level: AdaptiveLevel,
@@ -174,30 +174,32 @@ impl OperationModel {
             ..Self::untrained()
         };
         let residuals = examples.iter().map(Example::residual);
-        out.repeated = repeated(examples);
+        let repeated = Repeated::of(examples);
+        out.repeated = repeated.scores();
         out.bounds = residuals.fold((f32::INFINITY, f32::NEG_INFINITY), |b, r| (b.0.min(r), b.1.max(r)));
         if folds.shapes < LEARNABLE {
             for example in examples {
                 let residual = example.residual() - BEHIND;
-                let residual = Residual { unseen: residual, seen: residual, weight: example.weight };
-                out.neighbours.add(example.shape, &example.features, residual);
+                out.add(example, residual, &repeated);
             }
             return Ok(out);
         }
         let unseen = folds.predict(examples, &settings.model)?;
         let learned = Learned::fit(examples, &settings.model)?;
-        let features: Vec<Features> = examples.iter().map(|e| e.features).collect();
-        let mut seen = vec![0.0; examples.len()];
-        learned.predict(&features, &mut seen);
-        for ((example, unseen), seen) in examples.iter().zip(&unseen).zip(&seen) {
-            let truth = example.seconds.ln() as f32;
-            let residual = Residual { unseen: truth - unseen, seen: truth - seen, weight: example.weight };
-            out.neighbours.add(example.shape, &example.features, residual);
+        for (example, unseen) in examples.iter().zip(&unseen) {
+            out.add(example, example.seconds.ln() as f32 - unseen, &repeated);
         }
         out.name = learned.model.name();
         out.learned = Some(learned);
         out.calibrate(examples, &unseen);
         Ok(out)
+    }
+
+    /// Keeps what an example told, beside what it left against a model that never saw its shape.
+    fn add(&mut self, example: &Example, unseen: f32, repeated: &Repeated) {
+        let own = repeated.own(example.shape, example.features.variant()).unwrap_or_default();
+        let residual = Residual { unseen, weight: example.weight, own };
+        self.neighbours.add(example.shape, &example.features, residual);
     }
 
     /// Chooses the neighbours' reach and takes the scores of the intervals, both on shapes left out.
@@ -260,18 +262,18 @@ impl OperationModel {
             None => baselines.iter().map(|baseline| baseline + BEHIND).collect(),
         };
         let usual = if self.learned.is_some() { Basis::Learned } else { Basis::Roofline };
-        let mut bases = vec![usual; queries.len()];
+        let mut bases = vec![(usual, None); queries.len()];
         for (i, query) in queries.iter().enumerate() {
             if let Some((near, told)) = &near {
                 let variant = query.features.variant();
                 if let Some(own) = self.neighbours.exact(near, variant) {
-                    logs[i] += own.seen;
-                    bases[i] = Basis::Measured;
+                    logs[i] = own.log;
+                    bases[i] = (Basis::Measured, Some(own));
                 } else {
                     let (shift, weight) = told.transfer(variant, self.reach.own);
                     logs[i] += shift - self.shift;
                     if weight > self.reach.own {
-                        bases[i] = Basis::Transfer;
+                        bases[i].0 = Basis::Transfer;
                     }
                 }
             }
@@ -282,22 +284,29 @@ impl OperationModel {
     }
 
     /// Seconds and intervals from logarithms.
-    fn finish(&self, queries: &[Query], logs: &mut [f32], bases: &[Basis], out: &mut Vec<Prediction>) {
+    fn finish(
+        &self,
+        queries: &[Query],
+        logs: &mut [f32],
+        bases: &[(Basis, Option<Own>)],
+        out: &mut Vec<Prediction>,
+    ) {
         let level = self.level.get();
         exp_each(logs);
         let mut reaches: Vec<f32> = Vec::with_capacity(queries.len());
         let mut of = (u32::MAX, 0.0);
-        for ((query, &seconds), &basis) in queries.iter().zip(&*logs).zip(bases) {
+        for ((query, &seconds), &(basis, own)) in queries.iter().zip(&*logs).zip(bases) {
             // Points of one kernel stand together.
             let kernel = query.features.kernel();
             if of.0 != kernel {
                 of = (kernel, self.spreads.of(&query.features));
             }
             let seconds = f64::from(seconds);
-            let repeated =
-                (basis == Basis::Measured).then(|| self.repeated.quantile(seconds, level)).flatten();
+            let repeated = own.and_then(|own| Some(self.repeated.quantile(seconds, level)? * own.apart));
             let quantile = repeated.or_else(|| self.scores.quantile(seconds, level).map(|q| q * of.1));
-            reaches.push(quantile.unwrap_or(FAR_BEHIND - BEHIND).min(LARGEST_LOG));
+            // Contradictory times may be as far apart again.
+            let unknown = own.map_or(0.0, |own| 2.0 * own.apart).max(FAR_BEHIND - BEHIND);
+            reaches.push(quantile.unwrap_or(unknown).min(LARGEST_LOG));
             // An interval that no score stands behind has no calibrated share.
             let confidence = quantile.map_or(0.0, |_| f64::from(self.level.target()));
             out.push(Prediction { seconds, low: seconds, high: seconds, confidence, basis });
@@ -330,23 +339,6 @@ impl OperationModel {
     pub fn model(&self) -> &'static str {
         self.name
     }
-}
-
-/// Distances of each measurement from the mean of the others of the same candidate on the same shape, in logarithms.
-fn repeated(examples: &[Example]) -> Scores {
-    let mut groups = HashMap::<(u64, u32), Vec<f32>, FxBuildHasher>::default();
-    for example in examples.iter().filter(|e| e.weight >= 1.0) {
-        let logs = groups.entry((example.shape, example.features.variant())).or_default();
-        logs.push(example.seconds.ln() as f32);
-    }
-    let apart = |logs: &Vec<f32>| {
-        let (sum, n) = (logs.iter().sum::<f32>(), logs.len() as f32);
-        // The next time will be compared with the mean of all of them, which scatters less than that of all but one.
-        let nearer = (n * n - 1.0).sqrt() / n;
-        let score = move |&log: &f32| (f64::from(log).exp(), nearer * (log - (sum - log) / (n - 1.0)).abs());
-        logs.iter().map(score).collect::<Vec<_>>()
-    };
-    Scores::new(groups.values().filter(|logs| logs.len() > 1).flat_map(apart))
 }
 
 /// What to take off predictions, given ln(measured / predicted), for the least mean of |predicted / measured − 1|: a time predicted

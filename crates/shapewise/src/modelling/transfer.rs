@@ -7,6 +7,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::Features;
 use super::features::at;
+use super::repeated::Own;
 use crate::backends::cpu::simd::{Isa, Simd, SimdTask};
 
 /// Shapes that are asked.
@@ -41,10 +42,10 @@ pub(super) struct Neighbours {
 pub(super) struct Residual {
     /// Against a model that never saw the shape.
     pub unseen: f32,
-    /// Against the final model.
-    pub seen: f32,
     /// Weight of the measurements.
     pub weight: f32,
+    /// What they tell by themselves.
+    pub own: Own,
 }
 
 /// The nearest shapes of a query.
@@ -102,7 +103,7 @@ impl Neighbours {
         let weight = mean.weight + residual.weight;
         let share = residual.weight / weight;
         mean.unseen += (residual.unseen - mean.unseen) * share;
-        mean.seen += (residual.seen - mean.seen) * share;
+        mean.own = residual.own;
         mean.weight = weight;
     }
 
@@ -131,10 +132,10 @@ impl Neighbours {
     }
 
     /// The candidate's own measurements on this very shape.
-    pub fn exact(&self, near: &Near, variant: u32) -> Option<Residual> {
+    pub fn exact(&self, near: &Near, variant: u32) -> Option<Own> {
         let here = &self.residuals[near.exact? as usize];
         let variant = self.variants.get(&variant)?;
-        here.binary_search_by_key(variant, |r| r.0).ok().map(|at| here[at].1)
+        here.binary_search_by_key(variant, |r| r.0).ok().map(|at| here[at].1.own)
     }
 
     /// What weighed shapes tell, for all candidates at once.

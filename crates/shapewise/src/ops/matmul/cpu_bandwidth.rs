@@ -7,15 +7,15 @@ use super::cpu_batch::{self, Products, Unplaced};
 use super::cpu_problem::{Gemm, Shared, Split};
 use super::cpu_reference::FLOATS;
 use super::cpu_stored::Stored;
-use super::cpu_stream::{self as stream, MAX_ROWS, Plan};
+use super::cpu_stream::{self as stream, MAX_ROWS, Plan, Walk};
 use super::cpu_stream_cost as cost;
 use crate::backends::cpu::simd::Isa;
 use crate::backends::cpu::{OnStack, ThreadPool};
 use crate::device::DeviceInfo;
 use crate::hash::source_hash;
 use crate::ops::{
-    Bound, Call, Constraint, Cost, Kernel, KernelError, OperationKind, ParameterSpace, Parameters, Variant,
-    Workload,
+    Bound, Call, Constraint, Cost, Kernel, KernelError, Knob, OperationKind, ParameterSpace, Parameters,
+    Variant, Workload,
 };
 use crate::tensor::{DType, Element};
 
@@ -51,6 +51,13 @@ const VECTOR: Constraint = Constraint::Shape("a single row or column", |w| few(w
 const SKINNY: Constraint =
     Constraint::Shape("between 2 and 16 rows or columns", |w| (2..=MAX_ROWS).contains(&few(w)));
 
+/// The value of [`Knob::Ahead`] by which a matrix that no near cache holds is asked for as far ahead as the second-level cache allows.
+const FAR: u32 = 2;
+
+fn is_far(parameters: &Parameters) -> bool {
+    parameters.get(Knob::Ahead) == Some(FAR)
+}
+
 /// The smaller side of the result.
 fn few(workload: &Workload) -> usize {
     let products = Products::describe(workload);
@@ -84,8 +91,14 @@ impl Kernel for Bandwidth {
         self.constraints
     }
 
-    fn space(&self, _: &Workload, device: &DeviceInfo) -> ParameterSpace {
-        ParameterSpace::threads(device.threads)
+    fn space(&self, workload: &Workload, device: &DeviceInfo) -> ParameterSpace {
+        let space = ParameterSpace::threads(device.threads);
+        let g = stream::few_rows_left(*Products::describe(workload).first());
+        let distant = device.caches.l2.is_some_and(|l2| workload.bytes() > l2);
+        if !distant || g.b_cs != 1 || stream::walk(&g) == Walk::Dot {
+            return space;
+        }
+        space.axis(Knob::Ahead, if g.m == 1 { &[0, FAR] } else { &[1, FAR] })
     }
 
     fn cost(&self, workload: &Workload, parameters: &Parameters, device: &DeviceInfo) -> Cost {
@@ -107,19 +120,19 @@ impl Kernel for Bandwidth {
             return None;
         }
         match workload.outputs()[0].dtype {
-            DType::F32 => bind::<f32>(self.isa, workload),
-            DType::F64 => bind::<f64>(self.isa, workload),
-            DType::F16 => bind::<f16>(self.isa, workload),
-            DType::BF16 => bind::<bf16>(self.isa, workload),
+            DType::F32 => bind::<f32>(self.isa, workload, parameters),
+            DType::F64 => bind::<f64>(self.isa, workload, parameters),
+            DType::F16 => bind::<f16>(self.isa, workload, parameters),
+            DType::BF16 => bind::<bf16>(self.isa, workload, parameters),
             _ => None,
         }
     }
 }
 
 /// A product on one thread whose scratch memory the stack has room for.
-fn bind<T: Stored + Element>(isa: Isa, workload: &Workload) -> Option<Bound> {
+fn bind<T: Stored + Element>(isa: Isa, workload: &Workload, parameters: &Parameters) -> Option<Bound> {
     let product = Unplaced::<T>::of(workload)?;
-    let alone = Alone::new(product.first(), isa)?;
+    let alone = Alone::new(product.first(), isa, is_far(parameters))?;
     Some(Bound::new(move |pointers| alone.run(&product.at(pointers))))
 }
 
@@ -134,9 +147,9 @@ struct Alone {
 
 impl Alone {
     /// `None` for products that are empty or need more memory.
-    fn new<T: Stored>(g: &Gemm<T>, isa: Isa) -> Option<Self> {
+    fn new<T: Stored>(g: &Gemm<T>, isa: Isa, far: bool) -> Option<Self> {
         let g = stream::few_rows_left(*g);
-        let plan = stream::plan(&g, isa, 1);
+        let plan = Plan { far, ..stream::plan(&g, isa, 1) };
         let fits = plan.scratch() * size_of::<T::Wide>() <= LITTLE;
         (g.m > 0 && g.n > 0 && fits).then_some(Self { isa, plan })
     }
@@ -159,7 +172,7 @@ impl Bandwidth {
     fn products<T: Stored + Element>(&self, call: &Call<'_>) -> Result<(), KernelError> {
         if call.parameters.threads() <= 1
             && let Some(g) = cpu_batch::single::<T>(call)
-            && let Some(alone) = Alone::new(&g, self.isa)
+            && let Some(alone) = Alone::new(&g, self.isa, is_far(call.parameters))
         {
             alone.run(&g);
             return Ok(());
@@ -171,7 +184,8 @@ impl Bandwidth {
         }
         let pool = call.cpu().threads();
         let (inside, beside) = share(call.parameters.threads().min(pool.threads()), products.count);
-        let plan = stream::plan(&stream::few_rows_left(first), self.isa, inside);
+        let far = is_far(call.parameters);
+        let plan = Plan { far, ..stream::plan(&stream::few_rows_left(first), self.isa, inside) };
         let size = plan.scratch().next_multiple_of(16);
         let memory = call.cpu().scratch(size * beside * size_of::<T::Wide>())?;
         let memory = Shared(memory.as_ptr().cast_mut().cast::<T::Wide>());

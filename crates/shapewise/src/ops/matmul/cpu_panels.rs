@@ -9,10 +9,12 @@
 use super::cpu_problem::Split;
 use super::cpu_stored::{Reads, Stored};
 use super::cpu_stream::{Out, Sums, finish};
-use super::cpu_stream_outer::{Tiles, group};
+use super::cpu_stream_outer::{Asked, Tiles, group};
 use crate::backends::cpu::simd::{Float, Isa, Lanes};
 
-/// Vectors of a panel that stay in the first-level cache while the rows pass by.
+/// Vectors of a panel that stay in the first-level cache while the rows pass by. Each group of rows asks for its share of the next ones, so that
+/// memory never rests while groups compute: in a loop of C on one Zen 4 core 8×4096² takes 2.5 ms, 4.2 where every group asks for what
+/// follows in 4 KiB, 3.4 where none asks. A single group asks for nothing: four rows take 2.0 ms, and 3.2 if they do.
 const NEAR: usize = 512;
 /// Vectors of sums that are kept at once.
 const SUMS: usize = 192;
@@ -90,9 +92,11 @@ pub(super) unsafe fn multiply<W, C, S>(
     loop {
         let at = panel.wrapping_add(p * pitch);
         let steps = (NEAR / most).min(left.k - p);
-        let tile = Tiles::one(at, pitch as isize, steps);
+        let bytes = if count > 1 { pitch * size_of::<W>() / count } else { 0 };
         for g in start..start + count {
             let (row, size) = left.groups.piece(g);
+            let later = at.wrapping_add(steps * pitch).wrapping_byte_add((g - start) * steps * bytes);
+            let tile = Tiles::one(at, pitch as isize, steps, Asked::Share { at: later, bytes });
             let x = left.at.wrapping_add(row * left.k + p * size);
             // SAFETY: the group has packed rows and sums.
             unsafe {

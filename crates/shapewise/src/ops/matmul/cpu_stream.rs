@@ -81,6 +81,8 @@ pub(super) struct Plan {
     pub packed: usize,
     /// Elements of scratch for the sums of a part.
     pub sums: usize,
+    /// Whether the matrix is asked for farther ahead.
+    pub far: bool,
 }
 
 /// The product with the few rows on the left.
@@ -134,6 +136,7 @@ pub(super) fn plan_sized<T>(g: &Gemm<T>, isa: Isa, threads: usize, stored: usize
         threads: threads.min(tasks).max(1),
         packed,
         sums: sums.next_multiple_of(16),
+        far: false,
     }
 }
 
@@ -194,7 +197,8 @@ fn stream_steps<W: Stored>(g: &Gemm<W>, isa: Isa, plan: &Plan, pool: &ThreadPool
         let (step, k) = plan.parts.piece(i);
         let at = g.b.wrapping_offset(step as isize * g.b_rs);
         let w = Matrix { at, rs: g.b_rs, cs: g.b_cs, k, columns: g.n };
-        W::run(isa, outer::Outer { w, rows: shared.rows.at.wrapping_add(step), sums: sums(i) });
+        let rows = shared.rows.at.wrapping_add(step);
+        W::run(isa, outer::Outer { w, rows, sums: sums(i), far: plan.far });
     });
     let columns = g.n.next_multiple_of(plan.width);
     for part in 1..plan.parts.blocks {
@@ -255,7 +259,7 @@ impl<W: Stored> Part<'_, W> {
             let out = Out::of(&pass);
             let result = out.epilogue.is_nothing().then_some((out.c, out.rs, out.cs));
             match plan.walk {
-                Walk::Outer => W::run(isa, outer::Outer { w, rows: rows.at, sums }),
+                Walk::Outer => W::run(isa, outer::Outer { w, rows: rows.at, sums, far: plan.far }),
                 Walk::Dot => {
                     let waiting = dot::partial_sums(g.m, g.k, isa.register_bytes(), size_of::<W::Wide>());
                     let partial = self.sums.wrapping_add(plan.sums - waiting);

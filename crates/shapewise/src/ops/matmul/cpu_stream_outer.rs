@@ -5,7 +5,7 @@
 use super::cpu_problem::Split;
 use super::cpu_stored::{Reads, Stored, StoredTask};
 use super::cpu_stream::{Matrix, Rows, Sums};
-use crate::backends::cpu::real::{prefetch, prefetch_far};
+use crate::backends::cpu::real::{prefetch, prefetch_far, settled};
 use crate::backends::cpu::simd::Float;
 
 /// Vectors in a tile of several rows: a line of the matrix (eight rows by 4096² in a loop of C on one Zen 5 core: 1.8 ms with one
@@ -27,12 +27,13 @@ pub(super) const fn group_rows(register_bytes: usize) -> usize {
 pub(super) const STREAMS: usize = 8;
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Bytes that are asked for before they are needed where a matrix is a single stream (on one Emerald Rapids core 0.69 to 0.74 of the
-/// time with eight rows; with one row it makes no difference).
-const AHEAD: usize = 4 << 10;
-/// The same where rows are streams of their own, to the first-level cache (in a loop of C on one Zen 5
+/// Bytes that are asked for before they are needed where rows are streams of their own, to the first-level cache (in a loop of C on one Zen 5
 /// core 0.8 of the time with eight rows, but 1.03 to 1.09 with one).
 const NEXT: usize = 1 << 10;
+/// The same to the second-level cache, where the next rows lie farther than that share of it (in loops of C on one Zen 4 core 8×4096² takes
+/// 3.4 ms with nothing asked for, 3.7 by [`NEXT`], 2.9 by this and 2.8 with the next rows; 1×4096² 2.4, 2.9, 2.1 and 2.0).
+const LATER: usize = 2 << 10;
+const NEXT_ROWS: usize = 256 << 10;
 /// Bytes of the matrix that all groups of rows pass by before the next ones come: a part of the first-level cache.
 const NEAR: usize = 16 << 10;
 /// Elements of the buffer for gathered tiles: streams × vectors × lanes.
@@ -63,24 +64,53 @@ pub(super) struct Outer<W: Stored> {
     pub w: Matrix<W>,
     pub rows: *const W::Wide,
     pub sums: Sums<W::Wide>,
+    /// Whether the matrix is asked for as far ahead as the second-level cache allows.
+    pub far: bool,
+}
+
+/// What of the matrix is asked for while steps are computed.
+#[derive(Clone, Copy)]
+pub(super) enum Asked<W> {
+    Nothing,
+    /// So many bytes after each step, to the first-level cache.
+    Near(usize),
+    /// The same to the second-level one.
+    Far(usize),
+    /// What will be read when all groups of rows have passed, from here on, so many bytes of it in each step.
+    Share {
+        at: *const W,
+        bytes: usize,
+    },
 }
 
 impl<W: Stored> StoredTask<W> for Outer<W> {
     #[inline(always)]
     fn run<S: Reads<W> + Reads<W::Wide>>(self, s: S) {
         // SAFETY: what the task is made of.
-        unsafe { outer::<W, S>(s, &self.w, self.rows, &self.sums) };
+        unsafe { outer::<W, S>(s, &self.w, self.rows, &self.sums, self.far) };
     }
 }
 
 #[inline(always)]
-unsafe fn outer<W: Stored, S: Reads<W>>(s: S, w: &Matrix<W>, rows: *const W::Wide, sums: &Sums<W::Wide>) {
+unsafe fn outer<W: Stored, S: Reads<W>>(
+    s: S,
+    w: &Matrix<W>,
+    rows: *const W::Wide,
+    sums: &Sums<W::Wide>,
+    far: bool,
+) {
     let mut gathered = [W::NIL; GATHERED];
     // A single tile needs no company: its sums can stay in registers all the way.
     let direct = w.cs == 1 && w.columns == sums.width;
     let streams = if direct { w.k.max(1) } else { STREAMS };
     let whole = if w.cs == 1 { w.columns / sums.width } else { 0 };
     let near = (NEAR / (STREAMS * size_of::<W>() * sums.width)).max(1);
+    let next_rows = STREAMS * w.rs.unsigned_abs() * size_of::<W>();
+    let asked = match (far, sums.rows) {
+        (true, _) => Asked::Far(if w.rs > 0 && next_rows <= NEXT_ROWS { next_rows } else { LATER }),
+        (false, 1) => Asked::Nothing,
+        (false, _) => Asked::Near(NEXT),
+    };
     let mut p = 0;
     loop {
         let steps = streams.min(w.k - p);
@@ -89,12 +119,12 @@ unsafe fn outer<W: Stored, S: Reads<W>>(s: S, w: &Matrix<W>, rows: *const W::Wid
             let at = w.at.wrapping_offset(p as isize * w.rs + column as isize * w.cs);
             let count = near.min(whole.saturating_sub(column / sums.width));
             let tiles = if count > 0 {
-                Tiles { at, rs: w.rs, steps, count, apart: sums.width * sums.rows }
+                Tiles { at, rs: w.rs, steps, count, apart: sums.width * sums.rows, asked }
             } else {
                 let columns = sums.width.min(w.columns - column);
                 // SAFETY: the steps and columns exist, and the buffer has room for a whole tile.
                 unsafe { gather(at, w, steps, columns, sums.width, &mut gathered) };
-                Tiles::one(gathered.as_ptr(), sums.width as isize, steps)
+                Tiles::one(gathered.as_ptr(), sums.width as isize, steps, Asked::Nothing)
             };
             let start = Start { k: w.k, p, rows, sums: sums.row(column, 0) };
             // SAFETY: the tiles can be read, and have their packed rows and their sums.
@@ -122,13 +152,14 @@ pub(super) struct Tiles<W> {
     count: usize,
     /// Elements from the sums of a tile to those of the next.
     apart: usize,
+    asked: Asked<W>,
 }
 
 impl<W> Tiles<W> {
     /// A single one.
     #[inline(always)]
-    pub fn one(at: *const W, rs: isize, steps: usize) -> Self {
-        Self { at, rs, steps, count: 1, apart: 0 }
+    pub fn one(at: *const W, rs: isize, steps: usize, asked: Asked<W>) -> Self {
+        Self { at, rs, steps, count: 1, apart: 0, asked }
     }
 }
 
@@ -189,14 +220,14 @@ unsafe fn groups<W: Stored, S: Reads<W>>(
     }
 }
 
-/// Adds the products of one group of `R` rows with tiles of `V` vectors to their sums, which begin at zero if `first`. Steps that
-/// follow one another in memory are asked for ahead if `FAR`.
+/// Adds the products of one group of `R` rows with tiles of `V` vectors to their sums, which begin at zero if `first`. Steps follow one
+/// another in memory if `PANEL`.
 ///
 /// # Safety
 /// The tiles can be read; `rows` has `R` elements for each of their steps, `sums` `V` vectors for each row and tile.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // iterators that own arrays have destructors, which may not be inlined
-pub(super) unsafe fn group<W: Stored, S: Reads<W>, const R: usize, const V: usize, const FAR: bool>(
+pub(super) unsafe fn group<W: Stored, S: Reads<W>, const R: usize, const V: usize, const PANEL: bool>(
     s: S,
     tiles: &Tiles<W>,
     rows: *const W::Wide,
@@ -220,23 +251,31 @@ pub(super) unsafe fn group<W: Stored, S: Reads<W>, const R: usize, const V: usiz
                 $(
                     // SAFETY: the tile has this step.
                     unsafe { step::<W, S, R, V>(s, at, rows.wrapping_add($step * R), &mut x) };
-                    if R > 1 {
-                        ask::<W, S, V>(at, NEXT, prefetch);
+                    match tiles.asked {
+                        Asked::Near(bytes) => ask::<W, S, V>(at, bytes, prefetch),
+                        Asked::Far(bytes) => ask::<W, S, V>(at, bytes, prefetch_far),
+                        Asked::Nothing | Asked::Share { .. } => {}
                     }
                     at = at.wrapping_offset(tiles.rs);
                 )*
             };
         }
-        if !FAR && tiles.steps == STREAMS {
+        if !PANEL && tiles.steps == STREAMS {
             // Prefetchers go by instructions: each row of the matrix has its own (1×4096² on one Zen 5 core in 0.74 of the time).
             steps!(0 1 2 3 4 5 6 7);
         } else {
+            let (mut later, bytes) = match tiles.asked {
+                Asked::Share { at, bytes } if PANEL => (settled(at), bytes),
+                _ => (at, 0),
+            };
+            let rows = if PANEL { settled(rows) } else { rows };
             for p in 0..tiles.steps {
                 // SAFETY: as above.
                 unsafe { step::<W, S, R, V>(s, at, rows.wrapping_add(p * R), &mut x) };
-                if FAR {
-                    ask::<W, S, V>(at, AHEAD, prefetch_far);
+                for line in 0..bytes.div_ceil(LINE) {
+                    prefetch_far(later.wrapping_byte_add(line * LINE));
                 }
+                later = later.wrapping_byte_add(bytes);
                 at = at.wrapping_offset(tiles.rs);
             }
         }
