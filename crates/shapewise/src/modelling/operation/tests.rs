@@ -71,7 +71,10 @@ fn two_and_contradictory_samples() {
     let torn = train(&[example(1, 1, 1e-3, 1e-3), example(1, 1, 1e-3, 1e-1)]);
     let p = predict(&torn, &example(1, 1, 1e-3, 1.0));
     assert!((p.seconds - 1e-3).abs() < 1e-5, "what else the machine does only adds: {p:?}");
-    assert!(is_sound(&p) && p.low < 1e-4 && p.high >= 1e-1, "one of them is a hundred times the other: {p:?}");
+    assert!(
+        is_sound(&p) && p.low < 1e-4 && p.high >= 1e-1,
+        "one of them is a hundred times the other: {p:?}"
+    );
 }
 
 #[test]
