@@ -64,7 +64,7 @@ impl Repeated {
     fn judge(&self, mut logs: Vec<f32>) -> Own {
         logs.sort_by(f32::total_cmp);
         let last = logs.len() - 1;
-        let middle = (logs[last / 2] + logs[logs.len() / 2]) / 2.0;
+        let middle = f32::midpoint(logs[last / 2], logs[logs.len() / 2]);
         let distances: f32 = logs.iter().map(|log| (log - middle).abs()).sum();
         Own { log: logs[last / 4], apart: (SHARED * self.usual + distances) / (SHARED + last as f32) }
     }

@@ -58,7 +58,9 @@ impl Layout {
         if self.strides.iter().any(|s| s.unsigned_abs() > FARTHEST) {
             return Err(outside());
         }
-        if self.shape.elements()? == 0 {
+        let elements = self.shape.elements()?;
+        // The usual view ends where its elements do.
+        if elements == 0 || self.offset == 0 && elements <= available && self.is_contiguous() {
             return Ok(());
         }
         let (mut low, mut high) = (self.offset as i128, self.offset as i128);
