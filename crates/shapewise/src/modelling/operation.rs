@@ -102,7 +102,7 @@ pub struct OperationModel {
     neighbours: Neighbours,
     reach: Reach,
     scores: Scores,
-    /// How far measurements are from what earlier ones tell.
+    /// How far measurements are from what the others of the same candidate tell.
     repeated: Scores,
     spreads: Spreads,
     level: AdaptiveLevel,
